@@ -1,0 +1,62 @@
+// From code bytes to Inst.
+//
+// Where the operands stand (inst.hpp has the fields):
+//  - "dst = op(src[0], src[1], src[2])". An operation that also reads its destination (v_fmac,
+//    s_addk, s_bitset, v_smfmac) has it as its last source, v_fmamk and v_fmaak have their literal
+//    in place, so that all of v_fma, v_fmac, v_fmamk and v_fmaak are fma(src[0], src[1], src[2]).
+//    Partial writes (SDWA preserve, op_sel halves, v_writelane, FP8 conversions) are not listed.
+//  - src[3] is the lane mask: carry in, v_cndmask's mask, v_div_fmas' VCC. dst2 is the carry out.
+//    A mask is VCC in short encodings and an SGPR pair (or VCC) in VOP3.
+//  - v_cmp: dst is the mask; v_cmpx writes EXEC besides.
+//  - s_cmpk: src[0] and imm; imm is zero-extended in the _u32 forms and in SOPP and hwreg words.
+//  - Swaps (v_swap, v_permlane*_swap): dst2 equals src[0].
+//  - Memory: src[0] address, src[1] data, src[2] data1 (DS) or SGPR base / V#, src[3] soffset.
+//    A cmpswap's data is one group (new value, then compare value). A buffer or global load to LDS
+//    has no dst; `lds` is set. Atomics have a dst only where sc0 asks for the old value.
+//  - MAI: src[0..2] = A, B, C; v_smfmac: src[2] is the index register, src[3] the accumulator.
+//    The widths of A and B in f8f6f4 follow cbsz and blgp (8, 6 or 4 registers).
+//  - v_fma_mix*: neg_hi holds the abs bits.
+//  - v_bitop3: the truth table is in `bitop3`, no modifier is set.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "inst.hpp"
+
+namespace flymono {
+
+struct DecodeError {
+  std::uint32_t pc = 0;
+  std::string what;  // what is wrong, with the code words
+};
+
+// Decodes the instruction at byte `pc` of `text`. On failure `error` is set and the result is an
+// Inst of Op::unknown, 4 bytes long (less at a ragged end), whose `imm` holds the code word.
+Inst decode(std::span<const std::uint8_t> text, std::uint32_t pc, Arch arch,
+            std::optional<DecodeError>& error);
+
+// A whole code section, decoded once. Never fails: what cannot be decoded is an unknown Inst.
+struct Program {
+  Program(std::vector<std::uint8_t> text, Arch arch);
+
+  // Index into insts of the instruction that starts at byte `pc`, or -1.
+  std::int32_t at(std::uint32_t pc) const {
+    return pc % 4 == 0 && pc / 4 < index.size() ? index[pc / 4] : -1;
+  }
+
+  Arch arch;
+  std::vector<std::uint8_t> text;
+  std::vector<Inst> insts;            // in address order, without gaps
+  std::vector<std::int32_t> index;    // dword offset -> index into insts, -1 inside an instruction
+  std::vector<DecodeError> errors;    // one for each unknown Inst, in address order
+};
+
+// "gfx942" -> Arch::gfx942; empty for an arch that the emulator does not know.
+std::optional<Arch> arch_named(std::string_view name);
+std::string_view arch_name(Arch arch);
+
+}  // namespace flymono
