@@ -1,7 +1,6 @@
 #include "decode.hpp"
 
 #include <cstdio>
-#include <utility>
 
 #include "decode_families.hpp"
 
@@ -16,7 +15,7 @@ constexpr ArchName kArchs[] = {{"gfx942", Arch::gfx942}, {"gfx950", Arch::gfx950
 
 struct Prefix {
   std::uint32_t mask, value;
-  void (*decode)(const Code&, Inst&);
+  void (*decode)(const Words&, Inst&);
 };
 
 // First match wins: SOP1, SOPC and SOPP are carved out of SOPK, and that out of SOP2.
@@ -27,18 +26,18 @@ constexpr Prefix kPrefixes[] = {
     {0xfc000000, 0xe0000000, decode_mubuf},
 };
 
-Code load(std::span<const std::uint8_t> text, std::uint32_t pc, Arch arch) {
-  Code code;
+Words load(Arch arch, const std::uint8_t* bytes, std::size_t left, std::uint32_t pc) {
+  Words code;
   code.pc = pc;
-  code.text_bytes = static_cast<std::uint32_t>(text.size());
+  code.end = pc + left;
   code.arch = arch;
-  for (unsigned i = 0; i < 4 && pc + 4 * i + 4 <= text.size(); ++i, ++code.available)
+  for (unsigned i = 0; i < 4 && 4 * i + 4 <= left; ++i, ++code.available)
     for (unsigned byte = 0; byte < 4; ++byte)
-      code.word[i] |= static_cast<std::uint32_t>(text[pc + 4 * i + byte]) << (8 * byte);
+      code.word[i] |= static_cast<std::uint32_t>(bytes[4 * i + byte]) << (8 * byte);
   return code;
 }
 
-std::string describe(const Code& code, const std::string& what) {
+std::string describe(const Words& code, const std::string& what) {
   std::string text = what + " (";
   if (!code.available) text += "no whole dword is left";
   for (unsigned i = 0; i < code.available && i < 2; ++i) {
@@ -49,7 +48,7 @@ std::string describe(const Code& code, const std::string& what) {
   return text + ")";
 }
 
-Inst unknown(std::uint32_t pc, std::size_t left, const Code& code) {
+Inst unknown(std::uint32_t pc, std::size_t left, const Words& code) {
   Inst inst;
   inst.op = Op::unknown;
   inst.enc = Enc::sopp;
@@ -59,7 +58,7 @@ Inst unknown(std::uint32_t pc, std::size_t left, const Code& code) {
   return inst;
 }
 
-void dispatch(const Code& code, Inst& inst) {
+void dispatch(const Words& code, Inst& inst) {
   code.need(0);
   for (const Prefix& prefix : kPrefixes)
     if ((code.word[0] & prefix.mask) == prefix.value) return prefix.decode(code, inst);
@@ -68,7 +67,7 @@ void dispatch(const Code& code, Inst& inst) {
 
 }  // namespace
 
-const Row& row_on(const Code& code, Family family, unsigned number) {
+const Row& row_on(const Words& code, Family family, unsigned number) {
   const Row* row = find_row(family, number);
   if (!row) throw Malformed("no operation has opcode " + std::to_string(number) + " of its encoding");
   if (!row->on(code.arch))
@@ -76,32 +75,30 @@ const Row& row_on(const Code& code, Family family, unsigned number) {
   return *row;
 }
 
-Inst decode(std::span<const std::uint8_t> text, std::uint32_t pc, Arch arch,
-            std::optional<DecodeError>& error) {
-  error.reset();
-  const Code code = load(text, pc, arch);
-  Inst inst;
-  inst.pc = pc;
+bool decode(Arch arch, const std::uint8_t* bytes, std::size_t left, std::uint32_t pc, Inst& out, std::string& why) {
+  const Words code = load(arch, bytes, left, pc);
+  out = Inst{};
+  out.pc = pc;
   try {
-    dispatch(code, inst);
-    if (inst.size > 4 * code.available) code.need(inst.size / 4 - 1);
-    return inst;
+    dispatch(code, out);
+    code.need(out.size / 4 - 1);
+    return true;
   } catch (const Malformed& malformed) {
-    error = DecodeError{pc, describe(code, malformed.what())};
-    return unknown(pc, pc < text.size() ? text.size() - pc : 0, code);
+    why = describe(code, malformed.what());
+    out = unknown(pc, left, code);
+    return false;
   }
 }
 
-Program::Program(std::vector<std::uint8_t> bytes, Arch on) : arch(on), text(std::move(bytes)) {
-  index.assign((text.size() + 3) / 4, -1);
-  insts.reserve(text.size() / 6 + 1);
-  for (std::uint32_t pc = 0; pc < text.size();) {
-    std::optional<DecodeError> error;
-    insts.push_back(decode(text, pc, arch, error));
-    if (error) errors.push_back(std::move(*error));
-    index[pc / 4] = static_cast<std::int32_t>(insts.size()) - 1;
-    pc += insts.back().size;
+Listing decode_all(Arch arch, const std::vector<std::uint8_t>& text) {
+  Listing listing;
+  listing.insts.reserve(text.size() / 6 + 1);
+  std::string why;
+  for (std::uint32_t pc = 0; pc < text.size(); pc += listing.insts.back().size) {
+    if (!decode(arch, text.data() + pc, text.size() - pc, pc, listing.insts.emplace_back(), why))
+      listing.errors.push_back({pc, why});
   }
+  return listing;
 }
 
 std::optional<Arch> arch_named(std::string_view name) {

@@ -8,7 +8,8 @@
 //  - src[3] is the lane mask: carry in, v_cndmask's mask, v_div_fmas' VCC. dst2 is the carry out.
 //    A mask is VCC in short encodings and an SGPR pair (or VCC) in VOP3.
 //  - v_cmp: dst is the mask; v_cmpx writes EXEC besides.
-//  - s_cmpk: src[0] and imm; imm is zero-extended in the _u32 forms and in SOPP and hwreg words.
+//  - s_cmpk: dst and src[0] are the register that is compared (SOPK has one field), nothing is
+//    written; imm is zero-extended in the _u32 forms and in SOPP and hwreg words.
 //  - Swaps (v_swap, v_permlane*_swap): dst2 equals src[0].
 //  - Memory: src[0] address, src[1] data, src[2] data1 (DS) or SGPR base / V#, src[3] soffset.
 //    A cmpswap's data is one group (new value, then compare value). A buffer or global load to LDS
@@ -19,43 +20,36 @@
 //  - v_bitop3: the truth table is in `bitop3`, no modifier is set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "inst.hpp"
 
 namespace flymono {
 
-struct DecodeError {
-  std::uint32_t pc = 0;
-  std::string what;  // what is wrong, with the code words
+// Decodes the instruction at `code`, `left` bytes before the end of the code section, `pc` bytes
+// after its start. False: `why` says what is wrong, with the code words, and `out` is an Inst of
+// Op::unknown, 4 bytes long (less at a ragged end), whose `imm` holds the code word.
+bool decode(Arch arch, const std::uint8_t* code, std::size_t left, std::uint32_t pc, Inst& out, std::string& why);
+
+// A whole code section. Never fails: what cannot be decoded is an unknown Inst.
+struct Listing {
+  struct Error {
+    std::uint32_t pc;
+    std::string what;
+  };
+  std::vector<Inst> insts;    // in address order, without gaps
+  std::vector<Error> errors;  // one for each unknown Inst
 };
-
-// Decodes the instruction at byte `pc` of `text`. On failure `error` is set and the result is an
-// Inst of Op::unknown, 4 bytes long (less at a ragged end), whose `imm` holds the code word.
-Inst decode(std::span<const std::uint8_t> text, std::uint32_t pc, Arch arch,
-            std::optional<DecodeError>& error);
-
-// A whole code section, decoded once. Never fails: what cannot be decoded is an unknown Inst.
-struct Program {
-  Program(std::vector<std::uint8_t> text, Arch arch);
-
-  // Index into insts of the instruction that starts at byte `pc`, or -1.
-  std::int32_t at(std::uint32_t pc) const {
-    return pc % 4 == 0 && pc / 4 < index.size() ? index[pc / 4] : -1;
-  }
-
-  Arch arch;
-  std::vector<std::uint8_t> text;
-  std::vector<Inst> insts;            // in address order, without gaps
-  std::vector<std::int32_t> index;    // dword offset -> index into insts, -1 inside an instruction
-  std::vector<DecodeError> errors;    // one for each unknown Inst, in address order
-};
+Listing decode_all(Arch arch, const std::vector<std::uint8_t>& text);
 
 // "gfx942" -> Arch::gfx942; empty for an arch that the emulator does not know.
+std::string disassemble(const Inst& inst);  // disasm.cpp
+
 std::optional<Arch> arch_named(std::string_view name);
 std::string_view arch_name(Arch arch);
 

@@ -5,20 +5,20 @@ namespace {
 
 constexpr Slot kSoffset{Role::reg, Type::int32, Bank::scalar, 1};
 
-std::uint8_t byte_at(const Code& code, unsigned lo) { return static_cast<std::uint8_t>(code.bits(lo, 8)); }
+std::uint8_t byte_at(const Words& code, unsigned lo) { return static_cast<std::uint8_t>(code.bits(lo, 8)); }
 
 // Destination and data share one acc bit: both are vector or both accumulator registers.
-Operand data_registers(const Code& code, const Slot& slot, unsigned lo, bool acc) {
+Operand data_registers(const Words& code, const Slot& slot, unsigned lo, bool acc) {
   return slot.role == Role::reg ? vector(code.bits(lo, 8), slot.dwords, acc) : Operand{};
 }
 
-void destination(const Code& code, const Row& row, unsigned lo, bool acc, Inst& inst) {
+void destination(const Words& code, const Row& row, unsigned lo, bool acc, Inst& inst) {
   if (row.dst.role == Role::reg && (!row.returns_if_sc0 || inst.sc0))
     inst.dst = data_registers(code, row.dst, lo, acc);
 }
 
 // Loads of one dword or less can go to LDS, and on some archs those of three and four dwords.
-void check_lds(const Code& code, const Row& row) {
+void check_lds(const Words& code, const Row& row) {
   const unsigned dwords = row.dst.dwords;
   const Row* wide = find_row(Family::global, 0x7d);  // global_load_lds_dwordx4 goes with them
   const bool wide_ok = (dwords == 3 || dwords == 4) && wide && wide->on(code.arch);
@@ -26,7 +26,7 @@ void check_lds(const Code& code, const Row& row) {
     throw Malformed(std::string(mnemonic(row.op)) + " cannot go to LDS");
 }
 
-void flat_address(const Code& code, Family family, Inst& inst) {
+void flat_address(const Words& code, Family family, Inst& inst) {
   const unsigned saddr = code.bits(48, 7), vaddr = byte_at(code, 32);
   const bool has_saddr = family != Family::flat && saddr != 0x7f;
   if (has_saddr) inst.src[2] = scalar(saddr, family == Family::global ? 2 : 1);
@@ -39,7 +39,7 @@ void flat_address(const Code& code, Family family, Inst& inst) {
 
 }  // namespace
 
-void decode_ds(const Code& code, Inst& inst) {
+void decode_ds(const Words& code, Inst& inst) {
   code.need(1);
   const Row& row = row_on(code, Family::ds, code.bits(17, 8));
   if (code.bit(16)) throw Malformed("global data share, which these archs lack");
@@ -59,7 +59,7 @@ void decode_ds(const Code& code, Inst& inst) {
   }
 }
 
-void decode_mubuf(const Code& code, Inst& inst) {
+void decode_mubuf(const Words& code, Inst& inst) {
   code.need(1);
   const Row& row = row_on(code, Family::mubuf, code.bits(18, 7));
   inst.op = row.op;
@@ -82,7 +82,7 @@ void decode_mubuf(const Code& code, Inst& inst) {
   inst.src[3] = source(code, byte_at(code, 56), kSoffset, 0);
 }
 
-void decode_flat(const Code& code, Inst& inst) {
+void decode_flat(const Words& code, Inst& inst) {
   static constexpr Family families[] = {Family::flat, Family::scratch, Family::global};
   static constexpr Enc encodings[] = {Enc::flat, Enc::scratch, Enc::global};
   code.need(1);

@@ -54,7 +54,7 @@ unsigned scalar_align(unsigned dwords) { return dwords >= 4 ? 4 : dwords; }
 
 }  // namespace
 
-std::uint32_t Code::need(unsigned dword) const {
+std::uint32_t Words::need(unsigned dword) const {
   if (dword >= available) throw Malformed("an instruction cut off by the end of the code");
   return word[dword];
 }
@@ -65,6 +65,8 @@ std::uint32_t inline_float(unsigned field, Type type) {
   if (type == Type::bf16 || type == Type::pair_bf16) return kBf16[i];
   return kF32[i];
 }
+
+std::uint64_t inline_double(unsigned field) { return kF64[field - 240]; }
 
 Operand scalar(unsigned field, unsigned dwords) {
   if (field <= 101) return group(Kind::sgpr, field, dwords, 102, scalar_align(dwords));
@@ -90,7 +92,7 @@ Operand literal(std::uint32_t word, Type type) {
 
 Operand vcc_mask() { return special(Kind::vcc, 2, false); }
 
-Operand source(const Code& code, unsigned field, const Slot& slot, unsigned literal_at) {
+Operand source(const Words& code, unsigned field, const Slot& slot, unsigned literal_at) {
   if (field >= 256) {
     if (slot.bank == Bank::scalar) throw Malformed("a vector register where a scalar one must stand");
     return vector(field - 256, slot.dwords, slot.bank == Bank::acc);
@@ -100,7 +102,7 @@ Operand source(const Code& code, unsigned field, const Slot& slot, unsigned lite
   if (field <= 127) return scalar(field, slot.dwords);
   if (field <= 208) return inline_integer(field, slot);
   if (field >= 240 && field <= 248)
-    return constant(is64(slot.type) ? kF64[field - 240] : inline_float(field, slot.type), slot);
+    return constant(is64(slot.type) ? inline_double(field) : inline_float(field, slot.type), slot);
   if (field == 255 && literal_at) {
     Operand operand = literal(code.need(literal_at), slot.type);
     operand.dwords = slot.dwords;

@@ -16,11 +16,11 @@ struct Malformed : std::runtime_error {
 };
 
 // The two to four dwords of one instruction, and what the encodings have in common.
-struct Code {
+struct Words {
   std::uint32_t word[4] = {};
   unsigned available = 0;  // dwords up to the end of the code
   std::uint32_t pc = 0;
-  std::uint32_t text_bytes = 0;
+  std::uint64_t end = 0;   // byte offset of the end of the code
   Arch arch{};
 
   // Bits [lo, lo + width) of the first 64 bits, counted as the manuals do.
@@ -33,12 +33,13 @@ struct Code {
 };
 
 // A source field of 8 (scalar) or 9 bits. A literal is `code.word[literal_at]`; 0: none is allowed.
-Operand source(const Code& code, unsigned field, const Slot& slot, unsigned literal_at);
+Operand source(const Words& code, unsigned field, const Slot& slot, unsigned literal_at);
 Operand scalar(unsigned field, unsigned dwords);              // SGPR, VCC, M0, EXEC, TTMP
 Operand vector(unsigned index, unsigned dwords, bool acc = false);
 Operand literal(std::uint32_t word, Type type);
 Operand vcc_mask();
 
 std::uint32_t inline_float(unsigned field, Type type);        // fields 240..248, up to 32 bits
+std::uint64_t inline_double(unsigned field);
 
 }  // namespace flymono

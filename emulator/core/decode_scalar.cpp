@@ -24,21 +24,21 @@ const Shape& shape_of(std::uint32_t word) {
 }
 
 // simm16; a branch target is checked here, so that the machine may jump without looking.
-void immediate(const Code& code, Imm kind, Inst& inst) {
+void immediate(const Words& code, Imm kind, Inst& inst) {
   const std::int32_t simm = static_cast<std::int16_t>(code.bits(0, 16));
   inst.imm = kind == Imm::unsigned16 ? static_cast<std::int32_t>(code.bits(0, 16)) : simm;
   if (kind != Imm::branch) return;
   const std::int64_t target = std::int64_t{code.pc} + 4 + 4 * std::int64_t{simm};
-  if (target < 0 || target >= code.text_bytes) throw Malformed("a branch out of the code");
+  if (target < 0 || target >= static_cast<std::int64_t>(code.end)) throw Malformed("a branch out of the code");
   inst.target = static_cast<std::uint32_t>(target);
 }
 
 // SOPK has one register field, a destination or (s_cmpk, s_setreg) a source.
-unsigned source_field(const Code& code, Family family, unsigned i) {
+unsigned source_field(const Words& code, Family family, unsigned i) {
   return family == Family::sopk ? code.bits(16, 7) : code.bits(8 * i, 8);
 }
 
-void sources(const Code& code, const Row& row, Inst& inst) {
+void sources(const Words& code, const Row& row, Inst& inst) {
   for (unsigned i = 0; i < row.sources; ++i) {
     const Slot& slot = row.src[i];
     if (slot.role == Role::tied) {
@@ -54,7 +54,7 @@ void sources(const Code& code, const Row& row, Inst& inst) {
 
 }  // namespace
 
-void decode_scalar(const Code& code, Inst& inst) {
+void decode_scalar(const Words& code, Inst& inst) {
   const Shape& shape = shape_of(code.word[0]);
   const Row& row = row_on(code, shape.family, code.bits(shape.number_at, shape.number_bits));
   inst.op = row.op;
@@ -64,7 +64,7 @@ void decode_scalar(const Code& code, Inst& inst) {
   if (row.imm != Imm::none) immediate(code, row.imm, inst);
 }
 
-void decode_smem(const Code& code, Inst& inst) {
+void decode_smem(const Words& code, Inst& inst) {
   const Row& row = row_on(code, Family::smem, code.bits(18, 8));
   inst.op = row.op;
   inst.enc = Enc::smem;

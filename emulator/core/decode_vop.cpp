@@ -12,7 +12,7 @@ struct Short {
   unsigned src1;  // field, unused by VOP1
 };
 
-Short split(const Code& code) {
+Short split(const Words& code) {
   const unsigned number = code.bits(25, 6);
   if (number == 0x3f) return {row_on(code, Family::vop1, code.bits(9, 8)), Enc::vop1, code.bits(17, 8), 0};
   if (number == 0x3e) return {row_on(code, Family::vopc, code.bits(17, 8)), Enc::vopc, 0, code.bits(9, 8)};
@@ -27,7 +27,7 @@ Operand destination(const Slot& slot, unsigned field) {
 }
 
 // src[1] is a vector register; what stands after it is tied, a mask or a literal.
-void later_sources(const Code& code, const Short& form, Inst& inst) {
+void later_sources(const Words& code, const Short& form, Inst& inst) {
   bool register_seen = false;
   for (unsigned i = 1; i < form.row.sources; ++i) {
     const Slot& slot = form.row.src[i];
@@ -55,14 +55,14 @@ Operand sdwa_register(unsigned field, bool is_scalar, const Slot& slot) {
   return is_scalar ? scalar(field, 1) : vector(field, 1);
 }
 
-void select(Operand& operand, const Code& code, unsigned at) {
+void select(Operand& operand, const Words& code, unsigned at) {
   operand.sel = static_cast<std::uint8_t>(code.bits(at, 3));
   if (operand.sel == 7) throw Malformed("SDWA select 7");
   operand.sext = code.bit(at + 3);
   modifiers(operand, code.bit(at + 4), code.bit(at + 5));
 }
 
-void sdwa_destination(const Code& code, const Short& form, Inst& inst) {
+void sdwa_destination(const Words& code, const Short& form, Inst& inst) {
   if (form.enc == Enc::vopc) {
     if (code.bit(47)) inst.dst = scalar(code.bits(40, 7), 2);
     return;
@@ -74,7 +74,7 @@ void sdwa_destination(const Code& code, const Short& form, Inst& inst) {
   inst.omod = static_cast<std::uint8_t>(code.bits(46, 2));
 }
 
-void decode_sdwa(const Code& code, const Short& form, Inst& inst) {
+void decode_sdwa(const Words& code, const Short& form, Inst& inst) {
   code.need(1);
   if (!form.row.sources || form.row.dst.bank == Bank::scalar) throw Malformed("an operation without an SDWA form");
   inst.size = 8;
@@ -96,7 +96,7 @@ bool dpp_control(unsigned ctrl) {
   return (ctrl >= 0x140 && ctrl <= 0x143) || (ctrl >= 0x150 && ctrl <= 0x15f);
 }
 
-void decode_dpp(const Code& code, const Short& form, Inst& inst) {
+void decode_dpp(const Words& code, const Short& form, Inst& inst) {
   code.need(1);
   if (form.enc == Enc::vopc || !form.row.sources || form.row.dst.bank != Bank::any || form.row.swap)
     throw Malformed("an operation without a DPP form");
@@ -120,7 +120,7 @@ bool has_literal(const Row& row) {
 
 }  // namespace
 
-void decode_vop(const Code& code, Inst& inst) {
+void decode_vop(const Words& code, Inst& inst) {
   const Short form = split(code);
   const unsigned src0 = code.bits(0, 9);
   inst.op = form.row.op;

@@ -9,7 +9,7 @@ unsigned source_at(unsigned i) { return 32 + 9 * i; }
 
 // --- VOP3A, VOP3B
 
-const Row& vop3_row(const Code& code, unsigned number) {
+const Row& vop3_row(const Words& code, unsigned number) {
   if (number >= 0x1c0) return row_on(code, Family::vop3, number);
   const Row& row = number < 0x100   ? row_on(code, Family::vopc, number)
                    : number < 0x140 ? row_on(code, Family::vop2, number - 0x100)
@@ -18,7 +18,7 @@ const Row& vop3_row(const Code& code, unsigned number) {
   return row;
 }
 
-Operand destination(const Code& code, const Slot& slot) {
+Operand destination(const Words& code, const Slot& slot) {
   const unsigned field = code.bits(0, 8);
   if (slot.role == Role::none) return {};
   if (slot.role == Role::mask) return scalar(field, 2);
@@ -26,7 +26,7 @@ Operand destination(const Code& code, const Slot& slot) {
   return vector(field, slot.dwords, slot.bank == Bank::acc);
 }
 
-void sources(const Code& code, const Row& row, Inst& inst) {
+void sources(const Words& code, const Row& row, Inst& inst) {
   for (unsigned i = 0; i < row.sources; ++i) {
     const Slot& slot = row.src[i];
     if (slot.role == Role::tied) inst.src[i] = inst.dst;
@@ -36,7 +36,7 @@ void sources(const Code& code, const Row& row, Inst& inst) {
   }
 }
 
-void modifiers(const Code& code, const Row& row, bool vop3b, Inst& inst) {
+void modifiers(const Words& code, const Row& row, bool vop3b, Inst& inst) {
   for (unsigned i = 0; i < row.sources && i < 3; ++i) {
     if (row.src[i].role != Role::reg) continue;
     inst.src[i].neg = code.bit(61 + i);
@@ -48,12 +48,12 @@ void modifiers(const Code& code, const Row& row, bool vop3b, Inst& inst) {
 }
 
 // v_bitop3 keeps its truth table where other operations keep their modifiers.
-void truth_table(const Code& code, Inst& inst) {
+void truth_table(const Words& code, Inst& inst) {
   inst.bitop3 = static_cast<std::uint8_t>(code.bits(59, 2) << 6 | code.bits(8, 3) << 3 | code.bits(61, 3));
   inst.op_sel = static_cast<std::uint8_t>(code.bits(11, 4));
 }
 
-void decode_vop3ab(const Code& code, unsigned number, Inst& inst) {
+void decode_vop3ab(const Words& code, unsigned number, Inst& inst) {
   const Row& row = vop3_row(code, number);
   const bool vop3b = row.dst2.role == Role::mask;
   inst.op = row.op;
@@ -68,7 +68,7 @@ void decode_vop3ab(const Code& code, unsigned number, Inst& inst) {
 
 // --- VOP3P
 
-void decode_packed(const Code& code, const Row& row, Inst& inst) {
+void decode_packed(const Words& code, const Row& row, Inst& inst) {
   inst.enc = Enc::vop3p;
   inst.dst = destination(code, row.dst);
   sources(code, row, inst);
@@ -104,7 +104,7 @@ Slot mai_slot(const Row& row, unsigned i, const Inst& inst) {
   return slot;
 }
 
-void mai_sources(const Code& code, const Row& row, Inst& inst) {
+void mai_sources(const Words& code, const Row& row, Inst& inst) {
   const bool multiply = row.sources >= 3;
   for (unsigned i = 0; i < row.sources; ++i) {
     if (row.src[i].role == Role::tied) {
@@ -120,7 +120,7 @@ void mai_sources(const Code& code, const Row& row, Inst& inst) {
   }
 }
 
-void decode_mai(const Code& code, const Row& row, Inst& inst) {
+void decode_mai(const Words& code, const Row& row, Inst& inst) {
   inst.enc = Enc::mai;
   inst.cbsz = static_cast<std::uint8_t>(code.bits(8, 3));
   inst.abid = static_cast<std::uint8_t>(code.bits(11, 4));
@@ -130,10 +130,10 @@ void decode_mai(const Code& code, const Row& row, Inst& inst) {
 }
 
 // A "load scale" of 8 bytes and the MFMA that takes the scales: one instruction.
-void decode_scaled(const Code& code, Inst& inst) {
+void decode_scaled(const Words& code, Inst& inst) {
   static constexpr Slot scale{Role::reg, Type::int32, Bank::any, 1};
   code.need(3);
-  Code second = code;
+  Words second = code;
   second.word[0] = code.word[2];
   second.word[1] = code.word[3];
   if (second.bits(23, 9) != 0x1a7) throw Malformed("a scale load without its MFMA");
@@ -143,13 +143,13 @@ void decode_scaled(const Code& code, Inst& inst) {
   inst.enc = Enc::mai_scale;
   inst.size = 16;
   for (unsigned i = 0; i < 2; ++i) inst.scale[i] = source(code, code.bits(source_at(i), 9), scale, 0);
-  inst.op_sel = static_cast<std::uint8_t>(code.bits(11, 2));
-  inst.op_sel_hi = static_cast<std::uint8_t>(code.bits(59, 2));
+  inst.op_sel = static_cast<std::uint8_t>(code.bits(11, 3));
+  inst.op_sel_hi = static_cast<std::uint8_t>(code.bits(59, 2) | code.bits(14, 1) << 2);
 }
 
 }  // namespace
 
-void decode_vop3(const Code& code, Inst& inst) {
+void decode_vop3(const Words& code, Inst& inst) {
   code.need(1);
   inst.size = 8;
   const unsigned number = code.bits(16, 10);
