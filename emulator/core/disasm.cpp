@@ -148,7 +148,7 @@ const char* select_name(unsigned sel) {
 
 void sdwa_text(const Inst& inst, const Row& row, Text& text) {
   static constexpr const char* unused[] = {"UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?"};
-  if (inst.enc != Enc::vopc) {
+  if (inst.enc != Enc::vopc && inst.dst.dwords == 1) {  // a register pair has no part to select
     text.word(std::string("dst_sel:") + select_name(inst.sdwa.dst_sel));
     text.word(std::string("dst_unused:") + unused[inst.sdwa.dst_unused & 3]);
   }
