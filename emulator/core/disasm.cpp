@@ -146,9 +146,14 @@ const char* select_name(unsigned sel) {
   return names[sel < 7 ? sel : 6];
 }
 
+// FP8 conversions to f32: their SDWA form selects a source byte and nothing of the destination.
+bool writes_whole(Op op) {
+  return op == Op::v_cvt_f32_fp8 || op == Op::v_cvt_f32_bf8 || op == Op::v_cvt_pk_f32_fp8 || op == Op::v_cvt_pk_f32_bf8;
+}
+
 void sdwa_text(const Inst& inst, const Row& row, Text& text) {
   static constexpr const char* unused[] = {"UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?"};
-  if (inst.enc != Enc::vopc && inst.dst.dwords == 1) {  // a register pair has no part to select
+  if (inst.enc != Enc::vopc && !writes_whole(inst.op)) {
     text.word(std::string("dst_sel:") + select_name(inst.sdwa.dst_sel));
     text.word(std::string("dst_unused:") + unused[inst.sdwa.dst_unused & 3]);
   }
@@ -197,12 +202,22 @@ unsigned register_sources(const Row& row) {
   return count;
 }
 
+// op_sel[3:2] is a byte of the destination, and op_sel[2] no source's.
+bool selects_byte(Op op) {
+  return op == Op::v_cvt_sr_fp8_f32 || op == Op::v_cvt_sr_bf8_f32 || op == Op::v_cvt_scalef32_pk_fp4_f16 ||
+         op == Op::v_cvt_scalef32_pk_fp4_bf16;
+}
+
+// The destination's bit is the last entry of the list, after those of the sources.
+void op_sel_text(const Inst& inst, unsigned sources, Text& text) {
+  if (selects_byte(inst.op)) sources = 3;
+  text.bits("op_sel", (inst.op_sel & ((1u << sources) - 1)) | (inst.op_sel >> 3 & 1u) << sources, sources + 1);
+}
+
 void vector_text(const Inst& inst, const Row& row, Text& text) {
   vector_operands(inst, row, text);
   const unsigned sources = register_sources(row);
-  // The destination's bit is the last entry of the list, after those of the sources.
-  if (inst.op_sel && inst.enc == Enc::vop3a)
-    text.bits("op_sel", (inst.op_sel & ((1u << sources) - 1)) | (inst.op_sel >> 3 & 1u) << sources, sources + 1);
+  if (inst.op_sel && inst.enc == Enc::vop3a) op_sel_text(inst, sources, text);
   if (inst.enc == Enc::vop3p) {
     const unsigned all = (1u << sources) - 1;
     if (inst.op_sel & all) text.bits("op_sel", inst.op_sel, sources);
