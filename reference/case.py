@@ -101,7 +101,9 @@ def default_padding(rows: int) -> int:
 def _metadata(draws: Draws, model: ModelSpec, sizes: K1Sizes, case: dict[str, int], positions: int) -> Metadata:
     """Requests of 1 .. draft + 1 rows; long, short and middling contexts in turn."""
     rows, padded, ratio, window = case["rows"], case["padded"], case["ratio"], case["window"]
-    request, position, last = [], [], []
+    request: list[int] = []
+    position: list[int] = []
+    last: list[int] = []
     reach = sizes.topk * max(ratio, 1)
     spans = [(min(2 * reach, positions // 2), positions - 8), (0, sizes.window // 2), (sizes.window, reach)]
     while len(request) < rows - padded:
@@ -113,8 +115,8 @@ def _metadata(draws: Draws, model: ModelSpec, sizes: K1Sizes, case: dict[str, in
         # A draft build's window list covers the whole block, also the rows behind a token.
         last += [start + count - 1] * count if window != sizes.window else range(start, start + count)
     first = [max(0, p - sizes.window + 1) for p in position]
-    lists = (request, position, first, last)
-    return Metadata(*(torch.tensor(values + [0] * padded) for values in lists), padded=padded)
+    rows_of = [torch.tensor(values + [0] * padded) for values in (request, position, first, last)]
+    return Metadata(rows_of[0], rows_of[1], rows_of[2], rows_of[3], padded)
 
 
 def _window_lists(draws: Draws, meta: Metadata, window: int) -> tuple[Tensor, Tensor, Tensor, int]:

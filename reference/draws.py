@@ -44,7 +44,8 @@ class Draws:
         words = self.words(*shape)
         total = sum(((words >> shift) & 0xFFFF) for shift in (0, 16, 32, 48))
         assert isinstance(total, Tensor)
-        return (total.to(torch.float64) - 2.0 * 65535) / (65536 * (1 / 3) ** 0.5)
+        centred: Tensor = total.to(torch.float64) - 2.0 * 65535
+        return centred / (65536 * (1 / 3) ** 0.5)
 
     def permutation(self, count: int) -> Tensor:
         """int64 permutation of 0 .. count - 1."""

@@ -110,7 +110,7 @@ def _query(run: _Run, qx8: Blocks) -> Tensor:
     sizes, dtype = run.sizes, F64 if run.exact else F32
     x, w = qx8.values(), run.weights.wqb_values
     u = bf16(x @ w.T) if run.exact else front.gemv_part(x, w, run.order).to(BF16)
-    heads = u.to(dtype).unflatten(-1, (sizes.heads, sizes.head_dim))
+    heads = torch.unflatten(u.to(dtype), -1, (sizes.heads, sizes.head_dim))
     cos, sin = (v.to(dtype)[:, None] for v in front.cos_sin_of(run.case, sizes))
     return bf16(front.rotate_tail(heads, cos, sin, sizes.nope)).to(BF16)
 
