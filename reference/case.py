@@ -5,7 +5,8 @@ Invariants
  - What a build must not read is NaN (seam inputs of a build without fold).
  - Every case that has room for it holds: several requests of several rows, a window that is not full, a
    top-k list that is not full, -1 inside a top-k list, stale entries past it, padded rows (slot -1, all
-   zero), a row so small that eps decides its norm, and an all-zero MXFP8 group in a live row.
+   zero), a row so small that eps decides its norm, an all-zero live row, and an all-zero MXFP8 group in a
+   live row.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def _cache(draws: Draws, sizes: K1Sizes, blocks: int, fp8: str) -> tuple[Tensor,
 
 
 def _streams(draws: Draws, sizes: K1Sizes, rows: int, padded: int) -> tuple[Tensor, Tensor]:
-    """res_in and pend with outlier columns, a zero group, a tiny row and zero padded rows (float64)."""
+    """res_in and pend with outlier columns, a zero group, a tiny row, a zero row and zero padding (float64)."""
     column = torch.where(draws.uniform(sizes.hidden) < 0.004, 12.0, 1.0).to(torch.float64)
     residual = draws.normal(rows, sizes.streams, sizes.hidden) * column
     pend = 0.5 * draws.normal(rows, sizes.hidden) * column
@@ -184,6 +185,8 @@ def _streams(draws: Draws, sizes: K1Sizes, rows: int, padded: int) -> tuple[Tens
     if live > 2:
         residual[live - 1] *= 1e-10
         pend[live - 1] *= 1e-10
+    if live > 5:
+        residual[live - 2], pend[live - 2] = 0.0, 0.0
     return residual, pend
 
 

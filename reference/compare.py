@@ -19,10 +19,10 @@ from flymono.reference.case import K1Case
 from flymono.reference.formats import F64, bf16_ordinal, fp8_ordinal
 from flymono.reference.formula import terms_of
 from flymono.reference.interval import Interval
-from flymono.reference.quant import RECORD_FLOOR, Blocks, mxfp8
+from flymono.reference.quant import RECORD_FLOOR, Blocks
 from flymono.reference.regions import Intermediates, unpack
 from flymono.reference.sizes import K1Sizes, SumOrder
-from flymono.reference.verdict import Judge, Verdict
+from flymono.reference.verdict import Judge, Verdict, steps_outside
 from flymono.reference.weights import K1Weights
 from flymono.specs.schema import NumericsSpec
 
@@ -145,13 +145,13 @@ class Comparison:
         lo, hi = (fp8_ordinal(b, got.flavour) for b in self.bounds.quantised(y, got.codes.clamp(0, 254)))
         data = fp8_ordinal(got.data, got.flavour)
         return [
-            judge.rounded(names[0], "codes", *(v.to(torch.int64) for v in (got.codes, low, high))),
-            judge.rounded(names[1], "e4m3 steps", data, lo, hi),
+            judge.rounded(names[0], "codes", got.codes, low, high, steps_outside(got.codes, low, high)),
+            judge.rounded(names[1], "e4m3 steps", data, lo, hi, steps_outside(data, lo, hi)),
         ]
 
     def _stored_norm(self, judge: Judge, name: str, stored: Tensor, y: Interval) -> Verdict:
-        low, high = bf16_ordinal(y.lo), bf16_ordinal(y.hi)
-        return judge.rounded(name, "bf16 steps", bf16_ordinal(stored), low, high)
+        steps = steps_outside(*(bf16_ordinal(v) for v in (stored, y.lo, y.hi)))
+        return judge.rounded(name, "absolute", stored, y.lo, y.hi, steps)
 
     def norm(self) -> list[Verdict]:
         """RMSNorm and MXFP8 of the kernel's layer input."""
@@ -279,4 +279,4 @@ def compare_end_to_end(
     return Comparison(case, weights, sizes, order, numerics, launch).end_to_end()
 
 
-__all__ = ["Comparison", "Launch", "Verdict", "compare_end_to_end", "compare_stages", "mxfp8"]
+__all__ = ["Comparison", "Launch", "Verdict", "compare_end_to_end", "compare_stages"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -76,23 +77,28 @@ class Judge:
         off_worst = float(off.flatten()[worst])
         return Verdict(self.stage, output, shape, off_worst, error, ok, "absolute", where, _ratios(ratio))
 
-    def rounded(self, output: str, unit: str, got: Tensor, low: Tensor, high: Tensor) -> Verdict:
-        """low <= got <= high in ordinals of a format; worst counts steps from the farther end.
+    def rounded(self, output: str, unit: str, got: Tensor, low: Tensor, high: Tensor, steps: Tensor) -> Verdict:
+        """low <= got <= high. `steps` counts representable values between got and the interval (0 inside).
 
-        The budget is the width of the element's own interval: 0 where only one value is right.
+        Reported is the element farthest outside or, when there is none, the one with the widest interval:
+        its distance from the farther end, and the width it was allowed (0 where one value is right).
         """
         self._budget(output, "rounded")
-        outside = torch.maximum(low - got, got - high).clamp_min(0)
-        width = high - low
-        # Rank by distance outside; among elements inside, the one that used most of its freedom.
-        rank = outside * (1 << 20) + torch.minimum(torch.maximum(got - low, high - got), width).clamp_min(0)
-        worst = int(rank.argmax())
-        steps = torch.where(outside > 0, outside + width, width)
-        where = _at(rank, got, low)
-        return Verdict(
-            self.stage, output, tuple(got.shape), float(steps.flatten()[worst]), float(width.flatten()[worst]),
-            int(outside.max()) == 0, unit, where, _freedom(outside, width),
-        )  # fmt: skip
+        low, high = low.to(torch.float64), high.to(torch.float64)
+        value = torch.nan_to_num(got.to(torch.float64), nan=torch.inf)
+        outside = torch.maximum(low - value, value - high).clamp_min(0.0)
+        width, distance = high - low, torch.maximum(value - low, high - value)
+        missed = bool((outside > 0).any())
+        worst = outside if missed else distance
+        flat = int(worst.argmax())
+        numbers = (float(distance.flatten()[flat]), float(width.flatten()[flat]))
+        where, shape = f"{_at(worst, got, low)} .. {float(high.flatten()[flat]):.9g}", tuple(got.shape)
+        return Verdict(self.stage, output, shape, *numbers, not missed, unit, where, _freedom(steps, width))
+
+
+def steps_outside(got: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Distance of ordinals from an interval of ordinals."""
+    return torch.maximum(low - got, got - high).clamp_min(0)
 
 
 def _raw(value: Tensor) -> Tensor:
@@ -114,19 +120,19 @@ def _ratios(ratio: Tensor) -> tuple[tuple[str, int], ...]:
     """Counts of |error| / bound in halving bins."""
     edges = [*RATIO_EDGES, torch.inf]
     flat = ratio.flatten()
-    counts = [int(((flat >= a) & (flat < b)).sum()) for a, b in zip(edges, edges[1:], strict=False)]
+    counts = [int(((flat >= a) & (flat < b)).sum()) for a, b in pairwise(edges)]
     counts[-1] += int((flat == torch.inf).sum())
-    labels = [f"{a:g} .. {b:g} of bound" for a, b in zip(edges, edges[1:], strict=False)]
+    labels = [f"{a:g} .. {b:g} of bound" for a, b in pairwise(edges)]
     return tuple(zip(labels, counts, strict=True))
 
 
-def _freedom(outside: Tensor, width: Tensor) -> tuple[tuple[str, int], ...]:
+def _freedom(steps: Tensor, width: Tensor) -> tuple[tuple[str, int], ...]:
     """How many elements had one right value, how many a choice, how many missed and by how much."""
-    wrong = outside > 0
+    inside = steps == 0
     return (
-        ("exact, one value possible", int((~wrong & (width == 0)).sum())),
-        ("within a tie's neighbours", int((~wrong & (width > 0)).sum())),
-        ("1 step outside", int((outside == 1).sum())),
-        ("2 .. 15 steps outside", int(((outside > 1) & (outside < 16)).sum())),
-        ("16 steps or more outside", int((outside >= 16).sum())),
+        ("exact, one value possible", int((inside & (width == 0)).sum())),
+        ("within a tie's neighbours", int((inside & (width > 0)).sum())),
+        ("1 step outside", int((steps == 1).sum())),
+        ("2 .. 15 steps outside", int(((steps > 1) & (steps < 16)).sum())),
+        ("16 steps or more outside", int((steps >= 16).sum())),
     )
