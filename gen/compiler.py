@@ -158,7 +158,8 @@ def findings_of(answer: Answer, rendered: Rendered, module: Path, seconds: float
     def where(frames: list[explain.Frame]) -> str:
         return explain.place(frames, rendered, module)
     if answer.status["status"] != "done":
-        return explain.of_death(answer.status, answer.log, seconds, where)
+        source = module.with_name(FILES["source_mlir"])
+        return explain.of_death(answer.status, answer.log, source.read_text() if source.exists() else "", seconds, where)
     native = explain.of_native(answer.log, where)
     if error := answer.result.get("error"):
         _raise_disk_full(error)

@@ -32,8 +32,8 @@ _FIXES = [(re.compile(p), fix) for p, fix in [
     (r"is not defined|cannot access local variable", "define the name before the region, with its final type"),
     (r"No space left", "free some disk space; nothing half-written was kept"),
 ]]
-_NATIVE = re.compile(r"^(?:(?P<place>[^\s:]+):(?P<line>\d+):(?P<col>\d+): )?(?:LLVM ERROR|error|ERROR): (?P<text>.*)$", re.M)
-_DEBUG_PLACE = re.compile(r"([\w./+-]+\.py):(\d+)(?::(\d+))?")
+_NATIVE = re.compile(r"^(?:LLVM ERROR|error|ERROR): (?:(?P<file>[^\s:]+):(?P<line>\d+):\d+: )?(?P<text>.*)$", re.M)
+_STACK = re.compile(r'^ *File "([^"]+)", line (\d+) in ', re.M)
 _SIGNALS = {signal.SIGABRT: "LLVM aborted", signal.SIGSEGV: "the compiler crashed (segmentation fault)",
             signal.SIGKILL: "the compiler was killed, perhaps for lack of memory", signal.SIGBUS: "the compiler crashed (bus error)"}
 
@@ -52,10 +52,11 @@ def place(frames: Iterable[Frame], rendered: Rendered, module: Path) -> str:
         path = Path(file)
         if path == module or file == f"{rendered.id}.py":
             texts.append(rendered.where(line))
-        elif path.is_absolute() and path.is_relative_to(PACKAGE) and "gen" not in path.relative_to(PACKAGE).parts[:1]:
-            texts.append(f"{path.relative_to(PACKAGE)}:{line}")
-        elif not path.is_absolute() and len(path.parts) > 1 and line:
-            texts.append(f"{file}:{line}")
+            continue
+        if path.is_absolute() and path.resolve().is_relative_to(PACKAGE):
+            path = path.resolve().relative_to(PACKAGE)
+        if path.parts[:1] in (("mono",), ("runtime",)) and line:
+            texts.append(f"{path}:{line}")
     unique = list(dict.fromkeys(texts))
     return ", from ".join(unique[:1] + unique[-1:] if len(unique) > 1 else unique) or f"{rendered.id}.py"
 
@@ -73,26 +74,58 @@ def of_native(log: str, where: Callable[[list[Frame]], str]) -> list[Finding]:
     """Findings of the `error:` lines that LLVM printed on fd 2."""
     out = []
     for found in _NATIVE.finditer(log):
-        frames = [(found["place"], int(found["line"]), 0)] if found["place"] and found["place"] != "<unknown>" else []
-        out.append(Finding("GEN_LLVM", where(frames or _nearby(log, found.start())), found["text"].strip(), fix_for(found[0])))
+        frames = [(found["file"], int(found["line"]), 0)] if found["file"] and found["file"] != "<unknown>" else []
+        out.append(Finding("GEN_LLVM", where(frames), found["text"].strip(), fix_for(found[0])))
     return list(dict.fromkeys(out))
 
 
-def _nearby(log: str, start: int) -> list[Frame]:
-    """Source places in the dump that follows an LLVM error (selection nodes carry their debug location)."""
-    return [(f[1], int(f[2]), 0) for f in _DEBUG_PLACE.finditer(log[start:start + 4000])][:1]
+def _python_frames(log: str) -> list[Frame]:
+    """Frames of the Python stack that the child dumps when a signal or the deadline ends it."""
+    return [(f[1], int(f[2]), 0) for f in _STACK.finditer(log)]
 
 
-def of_death(answer: Mapping[str, Any], log: str, seconds: float, where: Callable[[list[Frame]], str]) -> list[Finding]:
-    """Findings of a child that did not come back: what LLVM said last, or how it died."""
+def intrinsic_frames(message: str, source_mlir: str) -> list[Frame]:
+    """Where the source MLIR uses the intrinsic that LLVM could not select, innermost frame first.
+
+    LLVM names the intrinsic and nothing else; the operation is `rocdl.<name>` or a call by name.
+    """
+    named = re.search(r"%?(llvm\.amdgcn\.([\w.]+))", message)
+    if named is None:
+        return []
+    text, places = named[2], _aliases(source_mlir)
+    line = next((x for x in source_mlir.splitlines() if f"rocdl.{text} " in x or f'"{named[1]}"' in x), "")
+    found = re.findall(r"loc\((#loc\d*)\)", line)
+    return _resolve(found[-1], places) if found else []
+
+
+def _aliases(mlir: str) -> dict[str, str]:
+    return {m[1]: m[2] for m in re.finditer(r"^(#loc\d*) = loc\((.*)\)$", mlir, re.M)}
+
+
+def _resolve(alias: str, places: Mapping[str, str]) -> list[Frame]:
+    """The frames of a location alias of MLIR text."""
+    text = places.get(alias, "")
+    if site := re.fullmatch(r"callsite\((#loc\d*) at (#loc\d*)\)", text):
+        return _resolve(site[1], places) + _resolve(site[2], places)
+    found = re.match(r'"([^"]+)":(\d+):(\d+)', text)
+    return [(found[1], int(found[2]), int(found[3]))] if found else []
+
+
+def of_death(answer: Mapping[str, Any], log: str, source_mlir: str, seconds: float,
+             where: Callable[[list[Frame]], str]) -> list[Finding]:
+    """Findings of a child that did not come back: what LLVM said last, or how it died and where it was."""
     if answer["status"] == "timeout":
-        return [Finding("GEN_TIMEOUT", where([]), f"the compiler did not finish within {seconds:g} s",
+        return [Finding("GEN_TIMEOUT", where(_python_frames(log)), f"the compiler did not finish within {seconds:g} s",
                         "shorten straight-line code (run-time loops with unroll=1), or raise --timeout")]
-    native = of_native(log, where)
     number = answer.get("signal", 0)
-    died = _SIGNALS.get(signal.Signals(number), f"the compiler died of signal {number}") if number else \
+    died = _SIGNALS.get(number, f"the compiler died of signal {number}") if number else \
         f"the compiler ended with code {answer.get('code')}"
-    if native:
-        return [Finding("GEN_CRASH", f.where, f"{died}: {f.message}", f.fix) for f in native]
-    tail = " / ".join(log.strip().splitlines()[-2:])[:300]
-    return [Finding("GEN_CRASH", where(_nearby(log, 0)), died + (f": {tail}" if tail else ""), fix_for(log))]
+    if native := list(_NATIVE.finditer(log)):
+        return [Finding("GEN_CRASH", where(intrinsic_frames(m["text"], source_mlir) or _python_frames(log)),
+                        f"{died}: {m['text'].strip()}", fix_for(m[0])) for m in native]
+    return [Finding("GEN_CRASH", where(_python_frames(log)), died + _last_words(log), fix_for(log))]
+
+
+def _last_words(log: str) -> str:
+    lines = [x for x in log.splitlines() if x.strip() and not x.startswith((" ", "Fatal Python", "Current thread", "Extension modules"))]
+    return f": {lines[-1][:200]}" if lines else ""

@@ -176,7 +176,7 @@ class _Visitor:
 
     def region(self, body: list[ast.stmt], fn: _Function, targets: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         """A dynamic body: names that it binds first are lost behind it."""
-        inner = _Function(fn.node, fn.bound | targets, {})
+        inner = _Function(fn.node, fn.bound | targets, dict(fn.region_only))
         self.body(body, inner, dynamic=True)
         for statement in body:
             for name in _all_bound(statement) - fn.bound:
