@@ -170,8 +170,6 @@ class ArchSpec(Spec):
         return {m.name: m for m in self.mfma}[name]
 
 
-
-
 # ---------------------------------------------------------------- model
 
 
