@@ -144,6 +144,7 @@ def floats() -> Module:
             m.call(t, f"llvm.{name}.{s}", [t, t])
     for name in ("fmed3", "div.fixup"):
         m.call("float", f"llvm.amdgcn.{name}.f32", ["float"] * 3)
+    m.call("float", "llvm.amdgcn.fmul.legacy", ["float", "float"])
     m.call("float", "llvm.ldexp.f32.i32", ["float", "i32"])
     m.call("double", "llvm.ldexp.f64.i32", ["double", "i32"])
     m.call("i32", "llvm.amdgcn.frexp.exp.i32.f32", ["float"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,23 @@ def _golden() -> list[Golden]:
 
 
 GOLDEN = _golden()
+
+
+def test_every_operation_has_a_row_and_the_archs_differ_as_documented() -> None:
+    core = Path(__file__).parents[2] / "emulator" / "core"
+    named = re.findall(r'^FLYMONO_OP\((\w+), "(\w+)"\)', (core / "ops.def").read_text(), re.MULTILINE)
+    names = [enumerator for enumerator, text in named if enumerator == text]
+    assert len(names) == len(named) and names[1:] == sorted(set(names[1:])) and names[0] == "unknown"
+    ours, theirs = set(_core.decode_known("gfx942")), set(_core.decode_known("gfx950"))
+    assert ours | theirs == set(names[1:])
+    # XF32 matrices went; all else is new on gfx950
+    assert ours - theirs == {"v_mfma_f32_16x16x8_xf32", "v_mfma_f32_32x32x4_xf32"}
+    assert {
+        "v_bitop3_b32",
+        "v_permlane32_swap_b32",
+        "v_cvt_pk_bf16_f32",
+        "ds_read_b64_tr_b8",
+    } <= theirs - ours
 
 
 def test_the_golden_file_covers_every_encoding() -> None:
