@@ -202,6 +202,9 @@ class Code(Enum):
     PROBE_REFUSES = Rule("{claim}, but the compiler refuses it for {arch}: {reason}", "{hint}")
     PROBE_ADMITS = Rule("{claim} is denied, but the compiler accepts it for {arch}", "set it to true")
 
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
+        return getattr, (Code, self.name)  # by name: rules have no equality to find a member by
+
     def at(self, where: Where, /, **values: object) -> Finding:
         """The finding of this code at `where`; `values` fill the templates (a missing one is a bug)."""
         return Finding(where, self, self.value.text.format(**values), self.value.fix.format(**values))
