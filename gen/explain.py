@@ -28,6 +28,7 @@ _FIXES = [(re.compile(p), fix) for p, fix in [
     (r"bare signless integer", "wrap the loop index: Int32(i)"),
     (r"carried variable .* does not match", "the type of the variable changes in the region: convert it before"),
     (r"must be a Value", "raw builders take x.ir_value()"),
+    (r"issubclass\(\) arg 1", "FlyDSL reads annotations as types: no `from __future__ import annotations` in traced modules"),
     (r"requires a Context", "evaluate .ir_type inside the kernel, not at module level"),
     (r"is not defined|cannot access local variable", "define the name before the region, with its final type"),
     (r"No space left", "free some disk space; nothing half-written was kept"),

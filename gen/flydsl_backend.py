@@ -116,10 +116,10 @@ def features_off(fragments: list[str], features: str) -> list[str]:
             for f in fragments]
 
 
-def compile_module(module: ModuleType, target: str, hints: Mapping[str, Any], *, features: str = "",
+def compile_module(launcher: Any, target: str, hints: Mapping[str, Any], *, features: str = "",
                    relocate: Callable[[str], str] = lambda text: text,
                    on_stage: Callable[[str, str | bytes], None] = lambda name, data: None) -> Compiled:
-    """Compile `module.launch` for `target`. `on_stage(name, text_or_bytes)` is told each product at once.
+    """Compile a `@flyc.jit` launcher for `target`. `on_stage(name, text_or_bytes)` is told each product at once.
 
     Raises what FlyDSL raises. May also kill the process, or print `error:` on fd 2 and return garbage:
     the caller watches both.
@@ -131,8 +131,8 @@ def compile_module(module: ModuleType, target: str, hints: Mapping[str, Any], *,
     from flydsl.compiler.llvm_options import llvm_options
 
     set_target(target)
-    launcher = getattr(module, LAUNCHER)
-    bound = launcher._sig.bind(*_placeholders(launcher)) if launcher._ensure_sig() is None else None
+    zeros = _placeholders(launcher)
+    bound = launcher._sig.bind(*zeros)
     bound.apply_defaults()
     merged = {**launcher._effective_compile_hints(), **hints}
     backend = get_backend()
