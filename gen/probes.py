@@ -60,8 +60,11 @@ class _Claim:
 
 def claims(arch: ArchSpec) -> Iterator[_Claim]:
     """Everything in a spec that the compiler can confirm or refute."""
-    yield _Claim(f"lds/{arch.workgroup.lds_bytes}", ("workgroup", "lds_bytes"),
-                 f"a workgroup may allocate {arch.workgroup.lds_bytes} bytes of LDS")
+    yield _Claim(
+        f"lds/{arch.workgroup.lds_bytes}",
+        ("workgroup", "lds_bytes"),
+        f"a workgroup may allocate {arch.workgroup.lds_bytes} bytes of LDS",
+    )
     yield _Claim("mach", ("elf", "mach"), f"code objects carry machine 0x{arch.elf.mach:02x}")
     for name, claimed in arch.capabilities.items():
         yield _Claim(f"capability/{name}", ("capabilities", name), f"capability {name}", claimed)
@@ -72,8 +75,11 @@ def claims(arch: ArchSpec) -> Iterator[_Claim]:
 
 def cache_file(arch: ArchSpec, root: Path) -> Path:
     """Where the verdicts of exactly this spec, with exactly this compiler, are kept."""
-    parts = {"arch": arch.model_dump(mode="json"), "flydsl": importlib.metadata.version("flydsl"),
-             "probes": sources_digest([_HERE / n for n in ("probe_kernels.py", "probes.py", "flydsl_backend.py")])}
+    parts = {
+        "arch": arch.model_dump(mode="json"),
+        "flydsl": importlib.metadata.version("flydsl"),
+        "probes": sources_digest([_HERE / n for n in ("probe_kernels.py", "probes.py", "flydsl_backend.py")]),
+    }
     return root / "probes" / f"{arch.name}.{digest(canonical(parts))[:12]}.json"
 
 
@@ -102,6 +108,16 @@ def probe(arch: ArchSpec, root: Path | None = None, compiler: Compiler | None = 
     return verdicts
 
 
+def trial(arch: ArchSpec, root: Path, compiler: Compiler) -> str:
+    """Why nothing can be compiled for `arch` here; empty if a small kernel compiles. Never cached."""
+    with disk_errors(root):
+        folder = scratch_folder(root)
+    try:
+        return _refusal(compiler.run("probe", folder, claim="lds/4096", target=arch.name))
+    finally:
+        remove_folder(folder)
+
+
 def _ask(arch: ArchSpec, root: Path, compiler: Compiler) -> tuple[Verdict, ...]:
     folder = scratch_folder(root)
     try:
@@ -128,7 +144,9 @@ def _refusal(answer: Answer) -> str:
         if error["type"] == "KeyError":
             return "there is no probe for this claim: add one to gen/probe_kernels.py"
         return said or error["message"].splitlines()[0]
-    return said or ("" if answer.result["found"] else f"{answer.result['mnemonic']} is not in the code that LLVM chose")
+    return said or (
+        "" if answer.result["found"] else f"{answer.result['mnemonic']} is not in the code that LLVM chose"
+    )
 
 
 def _mach(answer: Answer, want: int) -> str:
@@ -144,7 +162,11 @@ def findings(arch: ArchSpec, root: Path | None = None, compiler: Compiler | None
     for verdict in probe(arch, root, compiler):
         where = f"{arch.name}.yaml: {'.'.join(map(str, verdict.path))}"
         if verdict.claimed and not verdict.admitted:
-            out.append(Finding("PROBE_REFUSES", where, f"{verdict.claim}: {verdict.reason}", "correct the value"))
+            out.append(
+                Finding("PROBE_REFUSES", where, f"{verdict.claim}: {verdict.reason}", "correct the value")
+            )
         elif verdict.admitted and not verdict.claimed:
-            out.append(Finding("PROBE_ADMITS", where, f"{verdict.claim} is denied, but compiles", "set it to true"))
+            out.append(
+                Finding("PROBE_ADMITS", where, f"{verdict.claim} is denied, but compiles", "set it to true")
+            )
     return out
