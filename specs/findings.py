@@ -199,7 +199,10 @@ class Code(Enum):
 
     # ---- what only the plan or the compiler can tell
     PLAN_REFUSES = Rule("no plan: {what}", "{hint}")
-    PROBE_REFUSES = Rule("{claim}, but the compiler refuses it for {arch}: {reason}", "{hint}")
+    PROBE_REFUSES = Rule(
+        "{claim}: the compiler refuses it for {arch}: {reason}",
+        "state what the GPU has; no build of a value that the compiler refuses can exist",
+    )
     PROBE_ADMITS = Rule("{claim} is denied, but the compiler accepts it for {arch}", "set it to true")
 
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:

@@ -99,7 +99,7 @@ def test_show_origin(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", "gfx951", "--origin", "--specs", str(copied)) == 0
     lines = {line.split(":")[0].strip(): line for line in capsys.readouterr().out.splitlines() if ":" in line}
     assert lines["tp"].endswith("gfx951.yaml:6:7 (override)")
-    assert lines["wave_size"].endswith("gfx950.yaml:11:14 (inherited from gfx950)")
+    assert lines["wave_size"].endswith("gfx950.yaml:10:14 (inherited from gfx950)")
 
 
 def test_show_json_and_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,7 +52,34 @@ def test_every_message(sample: dict[Code, Finding], golden: Callable[[str, str],
 
 def test_the_sample_has_most_codes(sample: dict[Code, Finding]) -> None:
     """The rest needs two files, a file system or a compiler, and is tested beside those."""
-    elsewhere = ["MISSING_ROOT", "MISSING_FILES", "UNREADABLE", "STRAY_FILE", "TOO_LARGE", "NOT_UTF8", "TOO_MANY_NODES", "BAD_VALUE", "UNKNOWN_PARENT", "INHERIT_CYCLE", "OVERRIDE_ONLY", "OVERRIDE_ALONE", "OVERRIDE_UNKNOWN", "OVERRIDE_SAME", "MFMA_TWICE", "PREFIX_TAKEN", "BUILD_ROWS", "NO_STRATEGY", "PLAN_REFUSES", "PROBE_REFUSES", "PROBE_ADMITS", "BUDGET_TWICE", "BUDGET_EMPTY", "BUDGET_BITS", "UNKNOWN_TERM", "UNUSED_TERM"]
+    elsewhere = [
+        "MISSING_ROOT",
+        "MISSING_FILES",
+        "UNREADABLE",
+        "STRAY_FILE",
+        "TOO_LARGE",
+        "NOT_UTF8",
+        "TOO_MANY_NODES",
+        "BAD_VALUE",
+        "UNKNOWN_PARENT",
+        "INHERIT_CYCLE",
+        "OVERRIDE_ONLY",
+        "OVERRIDE_ALONE",
+        "OVERRIDE_UNKNOWN",
+        "OVERRIDE_SAME",
+        "MFMA_TWICE",
+        "PREFIX_TAKEN",
+        "BUILD_ROWS",
+        "NO_STRATEGY",
+        "PLAN_REFUSES",
+        "PROBE_REFUSES",
+        "PROBE_ADMITS",
+        "BUDGET_TWICE",
+        "BUDGET_EMPTY",
+        "BUDGET_BITS",
+        "UNKNOWN_TERM",
+        "UNUSED_TERM",
+    ]
     assert {code.name for code in Code} - {code.name for code in sample} == set(elsewhere)
 
 
