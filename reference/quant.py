@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flymono.reference.formats import F32, F64, Fp8, decode, encode, pow2
+from .formats import F32, F64, Fp8, decode, encode, pow2
 
 FLT_MIN = 2.0**-126
 RECORD_FLOOR = float(torch.tensor(1e-4, dtype=F32))

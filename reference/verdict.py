@@ -13,8 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from flymono.reference.bounds import Value
-from flymono.specs.schema import Budget, NumericsSpec
+from .bounds import Value
+from ..specs.schema import Budget, NumericsSpec
 
 RATIO_EDGES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 
@@ -77,7 +77,9 @@ class Judge:
         off_worst = float(off.flatten()[worst])
         return Verdict(self.stage, output, shape, off_worst, error, ok, "absolute", where, _ratios(ratio))
 
-    def rounded(self, output: str, unit: str, got: Tensor, low: Tensor, high: Tensor, steps: Tensor) -> Verdict:
+    def rounded(
+        self, output: str, unit: str, got: Tensor, low: Tensor, high: Tensor, steps: Tensor
+    ) -> Verdict:
         """low <= got <= high. `steps` counts representable values between got and the interval (0 inside).
 
         Reported is the element farthest outside or, when there is none, the one with the widest interval:
