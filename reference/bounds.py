@@ -37,7 +37,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a GEMV multiplies with: values, and magnitudes in which subnormals count as the smallest normal."""
+    """What a GEMV multiplies with: values, and magnitudes where subnormals count as the smallest normal."""
 
     values: Interval
     magnitude: Tensor

@@ -16,12 +16,12 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from ..specs.schema import ModelSpec
 from .draws import Draws
 from .formats import F32, FLAVOURS, to_fnuz
 from .rope import cos_sin_table
 from .sizes import K1Sizes
 from .weights import without_nan
-from ..specs.schema import ModelSpec
 
 BF16 = torch.bfloat16
 SWA_BLOCK = 32
@@ -187,7 +187,7 @@ def _cache(draws: Draws, sizes: K1Sizes, blocks: int, fp8: str) -> tuple[Tensor,
 
 
 def _streams(draws: Draws, sizes: K1Sizes, rows: int, padded: int) -> tuple[Tensor, Tensor]:
-    """res_in and pend with outlier columns, a zero group, a tiny row, a zero row and zero padding (float64)."""
+    """res_in and pend (float64): outlier columns, a zero group, a tiny row, a zero row, zero padding."""
     column = torch.where(draws.uniform(sizes.hidden) < 0.004, 12.0, 1.0).to(torch.float64)
     residual = draws.normal(rows, sizes.streams, sizes.hidden) * column
     pend = 0.5 * draws.normal(rows, sizes.hidden) * column
@@ -218,9 +218,9 @@ def _gates(draws: Draws, sizes: K1Sizes, rows: int, first: bool) -> tuple[Tensor
 
 
 def make_case(
-    model: ModelSpec, *, rows: int, tp: int, rank: int = 0, ratio: int, fold: bool = True, index: bool = False,
-    window: int = 128, seed: int = 0, fp8: str = "ocp", first: bool = False, padded: int | None = None,
-    positions: int = 4096,
+    model: ModelSpec, *, rows: int, tp: int, rank: int = 0, ratio: int, fold: bool = True,
+    index: bool = False, window: int = 128, seed: int = 0, fp8: str = "ocp", first: bool = False,
+    padded: int | None = None, positions: int = 4096,
 ) -> K1Case:  # fmt: skip
     """Build a case. `first` takes the first layer's pre gate, `positions` bounds the contexts.
 

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..specs.schema import NumericsSpec
 from . import front, seam
 from .bounds import K1Bounds, Operand, Value
 from .case import K1Case
@@ -24,7 +25,6 @@ from .regions import Intermediates, unpack
 from .sizes import K1Sizes, SumOrder
 from .verdict import Judge, Verdict, steps_outside
 from .weights import K1Weights
-from ..specs.schema import NumericsSpec
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The attention front: norms, block-scaled GEMVs, RoPE, the KV record and the key table.
 
-Exact forms are float64; promised forms are float32 in the stated order (attention sheet 2.5, 2.6, 3.4 .. 3.9).
+Exact forms are float64; promised forms are float32 in the stated order (attention sheet 2.5, 2.6 and 3.4 to
+3.9).
 """
 
 from __future__ import annotations

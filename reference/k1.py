@@ -50,7 +50,8 @@ class K1Outputs:
 
 
 class K1:
-    """One evaluation, a method a stage. Subclasses replace a stage to model a kernel that computes it otherwise.
+    """One evaluation, a method a stage. A subclass that replaces a stage models a kernel that
+    computes it otherwise.
 
     `order` names the GEMV strategy and the summation splits; the exact form only takes its slice and half
     boundaries from it. The byte format of MXFP8 and records is the case's `fp8`.

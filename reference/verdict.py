@@ -13,8 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .bounds import Value
 from ..specs.schema import Budget, NumericsSpec
+from .bounds import Value
 
 RATIO_EDGES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 
@@ -50,8 +50,8 @@ class Judge:
         if len(found) != 1 or found[0].rule != rule:
             stated = ", ".join(b.rule for b in found) or "nothing"
             raise LookupError(
-                f"{self.numerics.name}: {self.stage}.{output} is compared by rule {rule!r}, but the spec states "
-                f"{stated}; add or correct the budget in specs/numerics/{self.numerics.name}.yaml"
+                f"{self.numerics.name}: {self.stage}.{output} is compared by rule {rule!r}, but the spec "
+                f"states {stated}; add or correct the budget in specs/numerics/{self.numerics.name}.yaml"
             )
         return found[0]
 

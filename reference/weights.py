@@ -14,10 +14,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..specs.schema import ModelSpec
 from .draws import Draws
 from .formats import F32, OCP, decode_table, pow2
 from .sizes import K1Sizes
-from ..specs.schema import ModelSpec
 
 
 def dequantise(data: Tensor, codes: Tensor, block: int) -> Tensor:

@@ -1,8 +1,9 @@
 """What a device reads instead of the published linears: FP8 flavour and byte order, exact or refused.
 
-Two independent choices of the plan's strategy. `fp8`: FNUZ keeps the OCP bytes (-0 becomes +0), which then mean
-half as much, and adds 1 to every code. `layout`: tile-major stores a 16-row x 128-column step as 2 KB so that
-a wave's two 16-byte loads a lane are contiguous (attention sheet 2.3). Either way a weight keeps its value.
+Two independent choices of the plan's strategy. `fp8`: FNUZ keeps the OCP bytes (-0 becomes +0), which then
+mean half as much, and adds 1 to every code. `layout`: tile-major stores a 16-row x 128-column step as 2 KB so
+that a wave's two 16-byte loads a lane are contiguous (attention sheet 2.3). Either way a weight keeps its
+value.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Header:
-    """Tensors of one file. `size` is the file's length in bytes; `findings` what is wrong with the file itself."""
+    """Tensors of one file; `size` is its length in bytes, `findings` what is wrong with the file itself."""
 
     path: Path
     size: int = 0
