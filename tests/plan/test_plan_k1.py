@@ -43,9 +43,21 @@ def test_gemv_shapes(specs: Specs) -> None:
     wqkv, wq_b = plan.stage("wqkv").gemv, plan.stage("wq_b").gemv
     assert wqkv is not None and wq_b is not None
     assert (wqkv.row_tiles, wqkv.k_parts, wqkv.k, wqkv.steps, wqkv.rounds, wqkv.last_round_waves) == (
-        112, 2, 2560, 20, 3, 4)  # fmt: skip
+        112,
+        2,
+        2560,
+        20,
+        3,
+        4,
+    )
     assert (wq_b.row_tiles, wq_b.k_parts, wq_b.k, wq_b.steps, wq_b.rounds, wq_b.last_round_waves) == (
-        512, 1, 1280, 10, 2, 2)  # fmt: skip
+        512,
+        1,
+        1280,
+        10,
+        2,
+        2,
+    )
 
 
 def test_index_builds_make_no_key_table(specs: Specs) -> None:
@@ -59,26 +71,59 @@ def test_ratio_0_reads_no_compressed_cache(specs: Specs) -> None:
     plan = made(specs, "dsv41_k1-gfx950-tp2-s6-r0-nofold-w192")
     assert plan.abi["swa_idx"].shape == (6, 192)
     assert [a.name for a in plan.abi.arguments if not a.used] == [
-        "pend", "post_in", "comb_in", "comp_block", "comp_bt", "bt_stride", "topk", "t2r", "normed_out", "qr_out",
-        "tl"]  # fmt: skip
+        "pend",
+        "post_in",
+        "comb_in",
+        "comp_block",
+        "comp_bt",
+        "bt_stride",
+        "topk",
+        "t2r",
+        "normed_out",
+        "qr_out",
+        "tl",
+    ]
 
 
 def test_scratch_offsets(specs: Specs) -> None:
     """attention.md 7, example of 6 rows; x8 and x8s lead, where the front's own group begins."""
     scratch = made(specs, GFX942).scratch
     assert {r.name: r.offset for r in scratch.regions} == {
-        "x8": 0, "x8s": 30720, "xrdy": 34560, "qkvp": 34816, "qx8": 206848, "qx8s": 214528, "qrdy": 215552,
-        "lin": 215808, "pmix": 338688}  # fmt: skip
+        "x8": 0,
+        "x8s": 30720,
+        "xrdy": 34560,
+        "qkvp": 34816,
+        "qx8": 206848,
+        "qx8s": 214528,
+        "qrdy": 215552,
+        "lin": 215808,
+        "pmix": 338688,
+    }
     assert scratch.total == 530688
     assert {r.name: r.kind for r in scratch.regions if r.kind != "pairs"} == {
-        "x8": "data", "x8s": "data", "xrdy": "flags", "qx8": "data", "qx8s": "data", "qrdy": "flags"}  # fmt: skip
+        "x8": "data",
+        "x8s": "data",
+        "xrdy": "flags",
+        "qx8": "data",
+        "qx8s": "data",
+        "qrdy": "flags",
+    }
 
 
 @pytest.mark.parametrize("rows", [1, 6, 7, 42])
 def test_scratch_sizes(specs: Specs, rows: int) -> None:
     scratch = made(specs, f"dsv41_k1-gfx942-tp4-s{rows}-r2").scratch
-    a_row = {"x8": 5120, "x8s": 640, "xrdy": 16, "qkvp": 28672, "qx8": 1280, "qx8s": 160, "qrdy": 8, "lin": 20480,
-             "pmix": 32000}  # fmt: skip
+    a_row = {
+        "x8": 5120,
+        "x8s": 640,
+        "xrdy": 16,
+        "qkvp": 28672,
+        "qx8": 1280,
+        "qx8s": 160,
+        "qrdy": 8,
+        "lin": 20480,
+        "pmix": 32000,
+    }
     assert {r.name: r.bytes for r in scratch.regions} == {name: size * rows for name, size in a_row.items()}
 
 
@@ -105,15 +150,56 @@ def test_a_wait_lasts_ten_seconds_and_fits_a_register(specs: Specs) -> None:
 
 def test_arguments(specs: Specs) -> None:
     plan = made(specs, GFX942)
-    assert [a.name for a in plan.abi.arguments] == (
-        "res_in pend post_in comb_in pre_in hc_fn hc_scale hc_base attn_w res_out post_out comb_out pre_out wqkv wqkv_s "
-        "qn_w kvn_w wqb wqb_s cos_sin pos slot swa swa_stride swa_block q swa_idx swa_lens comp_block comp_bt bt_stride "
-        "topk t2r kt klen normed_out qr_out scratch epoch tl"
-    ).split()
+    assert [a.name for a in plan.abi.arguments] == [
+        "res_in",
+        "pend",
+        "post_in",
+        "comb_in",
+        "pre_in",
+        "hc_fn",
+        "hc_scale",
+        "hc_base",
+        "attn_w",
+        "res_out",
+        "post_out",
+        "comb_out",
+        "pre_out",
+        "wqkv",
+        "wqkv_s",
+        "qn_w",
+        "kvn_w",
+        "wqb",
+        "wqb_s",
+        "cos_sin",
+        "pos",
+        "slot",
+        "swa",
+        "swa_stride",
+        "swa_block",
+        "q",
+        "swa_idx",
+        "swa_lens",
+        "comp_block",
+        "comp_bt",
+        "bt_stride",
+        "topk",
+        "t2r",
+        "kt",
+        "klen",
+        "normed_out",
+        "qr_out",
+        "scratch",
+        "epoch",
+        "tl",
+    ]
     assert [a.index for a in plan.abi.arguments] == list(range(1, 41))
     assert [a.offset for a in plan.abi.arguments] == [8 * i for i in range(40)]
     assert [(a.name, a.type) for a in plan.abi.arguments if a.type != "ptr"] == [
-        ("swa_stride", "int64"), ("swa_block", "int32"), ("comp_block", "int32"), ("bt_stride", "int32")]  # fmt: skip
+        ("swa_stride", "int64"),
+        ("swa_block", "int32"),
+        ("comp_block", "int32"),
+        ("bt_stride", "int32"),
+    ]
     assert plan.abi["wqb"].shape == (8192, 1280) and plan.abi["wqb_s"].shape == (256, 40)
     assert plan.abi["wqkv"].dtype == "e4m3fnuz" and made(specs, GFX950).abi["wqkv"].dtype == "e4m3fn"
     assert plan.abi["epoch"].shape == (832,)
@@ -131,10 +217,15 @@ def test_passes(specs: Specs) -> None:
     assert plan.passes.tiles == ((0, 6), (6, 6), (12, 6), (18, 2)) and plan.passes.ragged
     assert plan.mix_passes.tiles == ((0, 16), (16, 4))
     assert {m.stage: (m.per_pass, m.passes, m.static) for m in plan.cost.mfma} == {
-        "slice": (8, 2, 16), "wqkv": (12, 4, 48), "wq_b": (16, 4, 64)}  # fmt: skip
+        "slice": (8, 2, 16),
+        "wqkv": (12, 4, 48),
+        "wq_b": (16, 4, 64),
+    }
 
 
-@pytest.mark.parametrize("build", [GFX942, GFX950, "dsv41_k1-gfx942-tp4-s42-r2", "dsv41_k1-gfx950-tp2-s48-r2"])
+@pytest.mark.parametrize(
+    "build", [GFX942, GFX950, "dsv41_k1-gfx942-tp4-s42-r2", "dsv41_k1-gfx950-tp2-s48-r2"]
+)
 def test_weights_are_requested_once(specs: Specs, build: str) -> None:
     plan = made(specs, build)
     assert all(r.kept for r in plan.cost.residency)

@@ -61,7 +61,11 @@ def tasks_once(plan: K1Plan) -> None:
         assert all(stage.workgroup_of(i) == w for w, i in ran)
         held = Counter(w for w, _ in ran)
         assert max(held.values(), default=0) == stage.per_workgroup
-    seam = [{s.workgroup_of(i) for i in range(s.tasks)} for s in plan.stages if s.name in ("slice", "norm", "gate")]
+    seam = [
+        {s.workgroup_of(i) for i in range(s.tasks)}
+        for s in plan.stages
+        if s.name in ("slice", "norm", "gate")
+    ]
     assert len(set().union(*seam)) == sum(map(len, seam)), "norms and gates queue behind nothing"
 
 
@@ -104,7 +108,15 @@ def elements(plan: K1Plan, index: str) -> int:
     """How many elements the writer's index formula reaches, from its loop bounds alone."""
     d, s = plan.dims, plan.key.rows
     n_end = d.qkv_rows if "half" in index else d.q_rank
-    bounds = {"S": s, "t": s - 1, "half": 1, "c": d.hidden - 1, "n": n_end - 1, "slice": plan.seam.slices - 1, "j": d.mix}
+    bounds = {
+        "S": s,
+        "t": s - 1,
+        "half": 1,
+        "c": d.hidden - 1,
+        "n": n_end - 1,
+        "slice": plan.seam.slices - 1,
+        "j": d.mix,
+    }
     text = re.sub(r"[A-Za-z]+", lambda m: str(bounds[m[0]]), index.replace("/", "//"))
     assert re.fullmatch(r"[0-9+*/() ]+", text)
     return int(eval(text)) + 1  # noqa: S307 - digits and operators alone, see the line above
@@ -113,7 +125,13 @@ def elements(plan: K1Plan, index: str) -> int:
 def waits_sound(plan: K1Plan) -> None:
     order = {name: i for i, name in enumerate(STAGE_ORDER)}
     names = [s.name for s in plan.sites]
-    assert [w for s in plan.stages for w in s.waits] == names and [s.id for s in plan.sites] == [1, 2, 3, 4, 5]
+    assert [w for s in plan.stages for w in s.waits] == names and [s.id for s in plan.sites] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     for site in plan.sites:
         region = plan.scratch[site.region]
         assert order[site.producer] < order[site.stage]
