@@ -32,7 +32,7 @@ def test_the_rule_covers_every_published_byte(specs: Specs) -> None:
 
 
 def test_halves_published_apart_break_it(specs: Specs) -> None:
-    """Codes of a K half are 320 bytes, two and a half lines: a reader of half 0 pulls half 1's first codes."""
+    """Codes of a K half are 320 bytes, 2.5 lines: a reader of half 0 pulls half 1's first codes."""
     d, scratch = front(specs, 6)
     faults = line_faults(
         k1_writes(d, 6, scratch, halves_apart=True), k1_reads(d, 6, scratch, halves_apart=True), LINE
