@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ...specs.schema import ArchSpec, ModelSpec
 from .abi import Abi, k1_abi
-from .cost import Cost, cost_of
-from .dims import Dims, dims_of
+from .cost import Cost, cost_of, mfma_of, residency_of
+from .dims import SLICE_COLUMNS, Constants, Dims, constants_of, dims_of
 from .handoff import blocked, programs_of
 from .keys import BuildKey
 from .lds import WAVES, LdsMap, front_struct, seam_struct, union_of
@@ -23,6 +23,7 @@ from .placement import BLOCK, Grid, Stage, gate_groups, gate_slices, grid_of, sl
 from .scratch import Scratch, k1_regions, lay_out
 from .strategy import Strategy, strategy_of
 from .tags import EpochWords, Tags, epoch_words, tags_of
+from .traffic import Maps, traffic_of
 from .unsupported import Code, Reason, Unsupported
 from .waits import Site, order_faults, sites_of
 from .width import RowLimit, WidthReport, width_report
@@ -44,6 +45,7 @@ class SeamMap:
     """Loop counts of the seam's thread maps (attention.md 5.10)."""
 
     slices: int
+    slice_columns: int
     gate_groups: int
     gate_slices: int
 
@@ -58,6 +60,7 @@ class K1Plan:
     waves: int
     grid_why: str
     dims: Dims
+    constants: Constants
     strategy: Strategy
     row_limit: RowLimit
     passes: Passes
@@ -236,22 +239,11 @@ def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) 
     lds = _lds(d, key.rows, gemv, stages, arch)
     scratch = lay_out(k1_regions(d, key.rows))
     abi = k1_abi(d, key, how, grid.workgroups, scratch.total)
-    waves_per_simd = WAVES // arch.machine.simds_per_cu
-    cost = cost_of(
-        d,
-        key,
-        how,
-        arch,
-        stages,
-        gemv,
-        mix,
-        abi,
-        scratch,
-        lds.total,
-        grid.workgroups,
-        waves_per_simd,
-        longest_chain(sites),
-    )
+    kept = residency_of(stages, arch)
+    maps = Maps(d, key, grid.workgroups, {s.name: s for s in stages}, gemv, {r.stage: r.kept for r in kept})
+    mfma = mfma_of(d, how, arch, stages, gemv, mix)
+    traffic = traffic_of(maps, abi, scratch)
+    cost = cost_of(arch, traffic, kept, mfma, scratch, lds.total, longest_chain(sites))
     return K1Plan(
         key=key,
         grid=grid.workgroups,
@@ -259,11 +251,12 @@ def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) 
         waves=WAVES,
         grid_why=grid.why,
         dims=d,
+        constants=constants_of(model),
         strategy=how,
         row_limit=report.limit,
         passes=gemv,
         mix_passes=mix,
-        seam=SeamMap(slices_of(d), gate_groups(d), gate_slices(d)),
+        seam=SeamMap(slices_of(d), SLICE_COLUMNS, gate_groups(d), gate_slices(d)),
         stages=stages,
         sites=sites,
         lds=lds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from plan_specs import arch_with
+from .plan_specs import arch_with
 
 from flymono.runtime.plan import BuildKey
 from flymono.specs import load

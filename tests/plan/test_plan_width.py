@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plan_specs import arch_with
+from .plan_specs import arch_with
 
 from flymono.runtime.plan import Code, Unsupported, to_json, width_report
 from flymono.specs import Specs
