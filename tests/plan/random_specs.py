@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from .plan_specs import arch_with
 
 from flymono.runtime.plan import BuildKey
 from flymono.specs import load
 from flymono.specs.schema import ArchSpec, ModelSpec
+
+from .plan_specs import arch_with
 
 SPECS = load()
 TP_SIZES = st.sampled_from([(1,), (2,), (4,), (8,), (1, 2), (2, 4), (4, 8), (2, 4, 8)])

@@ -9,8 +9,6 @@ from itertools import product
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from .plan_specs import spec_set
-from .random_specs import SPECS, keys, layers
 
 from flymono.runtime.plan import BuildKey, K1Plan, Unsupported, plan_k1, width_report
 from flymono.runtime.plan.handoff import blocked, programs_of
@@ -19,6 +17,9 @@ from flymono.runtime.plan.placement import STAGE_ORDER
 from flymono.runtime.plan.scratch import k1_regions, misfits
 from flymono.runtime.plan.width import WidthReport, demands_of
 from flymono.specs.schema import ArchSpec, ModelSpec
+
+from .plan_specs import spec_set
+from .random_specs import SPECS, keys, layers
 
 MODEL = SPECS.model["deepseek_v41_flash"]
 many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])

@@ -7,10 +7,11 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from .plan_specs import arch_with, spec_set
 
 from flymono.runtime.plan import BuildKey, Code, Unsupported, key_reasons, nearest, plan_k1
 from flymono.specs import Specs, load
+
+from .plan_specs import arch_with, spec_set
 
 SPECS = load()
 CASES = {

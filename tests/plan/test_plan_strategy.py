@@ -6,12 +6,13 @@ import ast
 from pathlib import Path
 
 import pytest
-from .plan_specs import arch_with, spec_set
 
 import flymono.runtime.plan as plan_package
 from flymono.runtime.plan import BuildKey, plan_k1, to_data
 from flymono.runtime.plan.strategy import strategy_of
 from flymono.specs import Specs
+
+from .plan_specs import arch_with, spec_set
 
 
 def test_shipped(specs: Specs) -> None:
