@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from . import checks_isa, checks_mlir, explain, isa, store
@@ -55,10 +56,21 @@ class Settings:
 def linted(unit: Unit, templates: Path = TEMPLATES) -> Rendered:
     """Render `unit` and refuse what FlyDSL would miscompile. Raises RenderError or LintError."""
     rendered = render(unit, templates)
-    found = lint(rendered.source, f"{unit.id}.py")
-    if found:
-        raise LintError([Finding(f.code, rendered.where(line), f.message, f.fix) for line, f in found])
+    own = [
+        Finding(f.code, rendered.where(line), f.message, f.fix)
+        for line, f in lint(rendered.source, f"{unit.id}.py")
+    ]
+    if found := own + list(library_findings()):
+        raise LintError(found)
     return rendered
+
+
+@cache
+def library_findings() -> tuple[Finding, ...]:
+    """Lint findings of mono/, whose functions every generated module runs."""
+    root = TEMPLATES.parent
+    files = sorted((root / "mono").rglob("*.py"))
+    return tuple(f for p in files for _, f in lint(p.read_text(), p.relative_to(root).as_posix()))
 
 
 def build(unit: Unit, settings: Settings, compiler: Compiler | None = None) -> tuple[Artefact, bool]:

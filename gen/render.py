@@ -140,7 +140,8 @@ def render_text(template: str, context: Mapping[str, object], folder: Path = TEM
 
 def header(unit: Unit) -> str:
     """The comment block on top: what this is, from which specs, what it costs, how to make it again."""
-    specs = [f"#   {name:<24} {short}" for name, short in unit.specs]
+    named = max((len(name) for name, _ in unit.specs), default=0)
+    specs = [f"#   {name:<{named}}  {short}" for name, short in unit.specs]
     width = max((len(label) for label, _ in unit.costs), default=0)
     costs = [f"#   {label:<{width}}  {text}" for label, text in unit.costs]
     parts = [

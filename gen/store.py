@@ -208,12 +208,13 @@ class Store:
         """Seal a scratch folder (every file of it enters the manifest) and move it into place."""
         sealed = {**manifest, "files": {p.name: digest(p.read_bytes()) for p in sorted(folder.iterdir())}}
         sealed["seal"] = digest(canonical(sealed))
-        (folder / MANIFEST).write_text(json.dumps(sealed, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(sealed, indent=1, sort_keys=True) + "\n"
+        (folder / MANIFEST).write_text(text)
         target = self.folder(str(manifest["id"]), str(manifest["key"]))
         if target.exists():
             set_aside(target)
         folder.replace(target)
-        return Artefact(target, sealed)
+        return Artefact(target, json.loads(text))
 
 
 def _alive(pid: int) -> bool:

@@ -1,7 +1,7 @@
 """From specs and a build key to a unit: the only place where gen reads a K1 plan.
 
-The template of a kernel kind is `<kind>.py.j2`; it sees `plan` (all numbers), `key` (what was asked for) and
-`symbol` (the kernel's name in the code object).
+The template of a kernel kind is `<kind>.py.j2`; it sees `plan` (all numbers), `key` (what was asked for),
+`model` (its spec: constants of formulas) and `symbol` (the kernel's name in the code object).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def unit_of(specs: Specs, key: BuildKey) -> Unit:
         id=key.id,
         target=arch.name,
         template=f"{key.kind}.py.j2",
-        context={"plan": plan, "key": key, "symbol": key.symbol},
+        context={"plan": plan, "key": key, "symbol": key.symbol, "model": model},
         specs=tuple((name, specs.digest(name)[:12]) for name in names),
         costs=tuple(cost_table(plan)),
         command=f"flymono gen --build {key.id}",
