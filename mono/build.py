@@ -1,12 +1,13 @@
-"""What a generated kernel states about itself: plain records of literals, no arithmetic.
+"""What a generated kernel states about itself: plain records of literals.
 
-A generated module fills these records with numbers of its plan and hands them, with the lane's place
-(``context``), to the stages. All offsets and sizes are bytes unless a name says otherwise.
+A generated module fills these records with the numbers of its plan and hands them, with the lane's place
+(``context``), to the stages. Offsets and sizes are bytes unless a name says otherwise.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -28,34 +29,19 @@ class Shape:
     keys: int  # entries of a key-table row
     window: int  # entries of a window list
     ratio: int  # compression ratio of the cache that the layer reads; 0: window only
-    data_bytes: int  # a KV record's data; its scale bytes lie behind the block's data
-    scale_bytes: int
-
-
-@dataclass(frozen=True)
-class Work:
-    """How the step is cut up: tasks, passes, waves."""
-
-    workgroups: int
-    waves: int
-    pass_width: int  # tokens of a GEMV pass
-    slices: int  # seam slices of the hidden axis
-    slice_columns: int
-    gate_block: int  # slices that one gate thread sums
-    wqkv_tiles: int  # 16-row tiles of wqkv
-    wqkv_parts: int  # K parts of a tile
-    wqb_tasks: int  # 16-row tasks of wq_b a workgroup
+    record_data: int  # a KV record's data; its scale bytes lie behind the block's data
+    record_scales: int
 
 
 @dataclass(frozen=True)
 class Strategy:
     """Instruction sequences, each chosen by a capability of the arch spec."""
 
-    gemv: str  # "scaled_mfma" or "fp8_mfma_fma"
-    fp8: str  # "ocp" or "fnuz"
-    weight_layout: str  # "row_major" or "tile_major"
-    lane_swap: bool  # v_permlane{16,32}_swap
-    bf16_cvt: bool  # v_cvt_pk_bf16_f32
+    gemv: Literal["scaled_mfma", "fp8_mfma_fma"]
+    weight_layout: Literal["row_major", "tile_major"]
+    fp8: Literal["ocp", "fnuz"]
+    bf16_cvt: Literal["cvt_pk", "integer_rne"]
+    lane_swap: Literal["permlane_swap", "bpermute"]
     max3: bool  # NaN-propagating v_maximum3_f32
 
 
@@ -63,26 +49,38 @@ class Strategy:
 class Numerics:
     """Constants of the formulas."""
 
-    eps: float  # added to a mean square
-    hc_eps: float  # added to pre gates and in Sinkhorn
-    post_scale: float
+    rms_eps: float  # added to a mean square
+    gate_eps: float  # added to pre gates and in Sinkhorn
+    post_multiplier: float
     sinkhorn: int  # iterations in all
 
 
 @dataclass(frozen=True)
-class Lds:
-    """Offsets in the one LDS block; the seam's members overlay the front's."""
+class Seam:
+    """The seam's loop counts and its LDS members."""
 
-    total: int
-    seam_red: int
-    seam_rl: int
-    seam_fl: int
+    gate_groups: int  # threads' groups of slices ...
+    gate_slices: int  # ... and slices of a group
     red: int
+    rl: int
+    fl: int
+
+
+@dataclass(frozen=True)
+class Front:
+    """LDS members of the front; they overlay the seam's. ``red`` ends in 64 bytes for the norms."""
+
+    red: int
+    red_bytes: int
     qxl: int
     qxsl: int
     xl: int
     xsl: int
-    tail: int  # 64 bytes behind the front's partial sums
+
+    @property
+    def tail(self) -> int:
+        """The 64 bytes that the norms use while the partial sums are live."""
+        return self.red + self.red_bytes - 64
 
 
 @dataclass(frozen=True)
@@ -101,21 +99,48 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Tasks:
+    """``count`` tasks of a stage: task i on workgroup first + i mod span, in ascending order."""
+
+    count: int
+    first: int
+    span: int
+
+
+@dataclass(frozen=True)
+class Gemv:
+    """A GEMV: ``rows`` weight rows in 16-row ``tiles``; K in ``parts`` of ``k`` columns = ``steps`` of 128."""
+
+    rows: int
+    k: int
+    parts: int
+    steps: int
+    tiles: int
+    per_workgroup: int  # tasks
+
+
+@dataclass(frozen=True)
 class Site:
-    """A place where a wave waits: its number in a fault record, its name, how often it may look."""
+    """A place where a wave waits: its number in a fault record, its stage, how often it may look."""
 
     number: int
-    name: str
+    stage: str
     polls: int
 
 
 @dataclass(frozen=True)
 class Build:
-    """Everything the stages of one kernel know at build time."""
+    """Everything the stages of one kernel know at build time. The tag is tag_scale * epoch + tag_offset."""
 
+    workgroups: int
+    waves: int
+    pass_width: int  # tokens of a GEMV pass
+    lds_bytes: int
+    tag_scale: int
+    tag_offset: int
     shape: Shape
-    work: Work
     how: Strategy
     numerics: Numerics
-    lds: Lds
+    seam: Seam
+    front: Front
     scratch: Scratch

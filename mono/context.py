@@ -1,19 +1,21 @@
-"""Where a lane is, what its workgroup shares, and the two debug aids (stage marks, timeline).
+"""Where a lane is, what its workgroup shares, how it finds its tasks, and two aids (stage marks, timeline).
 
-Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches;
-the tag of a launch is 2 * epoch + 1, read once by every workgroup at its start.
+Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches; the tag
+of a launch is read once, at the start, from the epoch word, which nobody writes during the launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import flydsl.expr as fx
+from flydsl.expr import const_expr
 from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
-from .build import Build
+from .build import Build, Tasks
 
 WAVE = 64
 TIMELINE_POINTS = 6  # i64 slots of a workgroup in a timeline record
@@ -37,16 +39,30 @@ class Context:
 def enter(build: Build, scratch: Any, epoch: Any) -> Context:
     """The first statement of a kernel."""
     tid = Int32(fx.thread_idx.x)
-    tag = ll.global_load(epoch, constant=True) * 2 + 1
+    tag = ll.global_load(epoch, constant=True) * build.tag_scale + build.tag_offset
     return Context(build, tid, tid & (WAVE - 1), ll.uniform(tid >> 6), Int32(fx.block_idx.x),
-                   ll.lds_block(build.lds.total), ll.buffer(scratch), epoch, tag)
+                   ll.lds_block(build.lds_bytes), ll.buffer(scratch), epoch, tag)
+
+
+@ll.device
+def each(c: Context, tasks: Tasks, body: Callable[[Any], None]) -> None:
+    """``body(task)`` for the workgroup's tasks of a stage."""
+    own = c.workgroup - tasks.first if tasks.first else c.workgroup
+    if const_expr(tasks.count <= tasks.span):
+        if fx.Uint32(own) < fx.Uint32(tasks.count):
+            body(own)
+    else:
+        if fx.Uint32(own) < fx.Uint32(tasks.span):
+            for task in range(own, tasks.count, tasks.span, unroll=1):
+                body(Int32(task))
 
 
 def stage(name: str) -> None:
     """Mark the code from here on as stage ``name``: a local symbol of the code object, no instruction.
 
-    The symbol is ``flymono.stage.<name>.<n>``; a stage's code runs to the next such symbol (or the end
-    of the kernel). Only code that the compiler keeps in order (memory, barriers, waits) is bounded exactly.
+    The symbol is ``flymono.stage.<name>.<n>``; a stage's code is what lies between such a symbol and the next
+    one by address. The compiler keeps memory accesses, waits and barriers behind their mark, so what a stage
+    moves is counted exactly; a little address arithmetic may be counted for a neighbour.
     """
     ll.assembly(f"flymono.stage.{name}.${{:uid}}:")
 

@@ -41,14 +41,14 @@ def _round_up_half(v: Any) -> Any:
 
 def bf16_pair(how: Strategy, low: Any, high: Any) -> Any:
     """One word of two bf16."""
-    if how.bf16_cvt:
+    if how.bf16_cvt == "cvt_pk":
         return fx.Vector.from_elements([low, high], Float32).to(BFloat16).bitcast(Int32)[0]
     return ll.perm(_round_up_half(high), _round_up_half(low), _UPPER_HALVES)
 
 
 def bf16_round(how: Strategy, v: Any) -> Any:
     """v rounded to bf16, as fp32."""
-    if how.bf16_cvt:
+    if how.bf16_cvt == "cvt_pk":
         return Float32(v.to(BFloat16))
     return (_round_up_half(v) & -65536).bitcast(Float32)
 

@@ -66,7 +66,7 @@ def load_weights(c: Context, m: Matrix, tile: Any, steps: Steps, live: Any = Non
 
     ``live`` (scalar condition): false for a workgroup without the task, which loads zeros without traffic.
     """
-    how, waves = c.build.how, c.build.work.waves
+    how, waves = c.build.how, c.build.waves
     tiled = how.weight_layout == "tile_major"
     size = Int32(m.rows * m.k)
     present = size if live is None else live.select(size, Int32(0))
@@ -97,7 +97,7 @@ def _scaled_x(c: Context, s: Slice, token: Any, i: int) -> tuple[Any, Any]:
     """A step's activations: bytes 16 j .. and 64 + 16 j .. of the lane's token, and the code of block j."""
     group = c.lane >> 4
     at = token * s.lds_row + c.wave * STEP + group * 16
-    step = c.build.work.waves * STEP * i
+    step = c.build.waves * STEP * i
     halves = [ll.lds_load(c.lds, (at, s.lds_data + step + h), Int32, 4) for h in (0, 64)]
     code = ll.lds_load(c.lds, (token * s.lds_code_row + c.wave * 16 + group * 4, s.lds_codes + step // 8), Int32)
     return fx.Vector.from_elements([v[k] for v in halves for k in range(4)], Int32), code
@@ -117,7 +117,7 @@ def _fma_step(c: Context, x: Any, w: Any, acc: Any) -> Any:
 def _fma_x(c: Context, s: Slice, token: Any, i: int) -> tuple[Any, Any]:
     """A step's activations: of each 32-wide block the 8 bytes 8 j .. of the lane's token, and the four codes."""
     at = token * s.lds_row + c.wave * STEP + (c.lane >> 4) * 8
-    step = c.build.work.waves * STEP * i
+    step = c.build.waves * STEP * i
     blocks = [ll.lds_load(c.lds, (at, s.lds_data + step + 32 * b), Int32, 2) for b in range(4)]
     return blocks, ll.lds_load(c.lds, (token * s.lds_code_row + c.wave * 16, s.lds_codes + step // 8), Int32, 4)
 
@@ -133,7 +133,7 @@ def _step(c: Context, s: Slice, token: Any, i: int, tasks: list[Any], sums: list
 @ll.device
 def multiply(c: Context, s: Slice, steps: Steps, live_rows: Any, tasks: list[Any], red: int) -> None:
     """Every task's weights times the LDS rows 0 .. live_rows - 1, partial sums to LDS at ``red`` + 8192 task."""
-    waves = c.build.work.waves
+    waves = c.build.waves
     token = fx.min(c.lane & 15, live_rows - 1)
     sums = [fx.Vector.filled(4, 0.0, Float32) for _ in range(len(tasks))]
     for i in range_constexpr(steps.per_wave(waves)):
@@ -149,6 +149,6 @@ def multiply(c: Context, s: Slice, steps: Steps, live_rows: Any, tasks: list[Any
 def sum_waves(c: Context, red: int, spot: Any, kind_count: int = 1) -> Any:
     """One (or two adjacent) rows of a token, summed over the waves in order from 0."""
     total = Float32(0.0) if kind_count == 1 else fx.Vector.filled(kind_count, 0.0, Float32)
-    for w in range(c.build.work.waves):
+    for w in range(c.build.waves):
         total = total + ll.lds_load(c.lds, (spot, red + 1024 * w), Float32, kind_count)
     return total

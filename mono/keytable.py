@@ -14,7 +14,8 @@ from flydsl.expr import const_expr, range_constexpr
 from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
-from .context import Context
+from .build import Tasks
+from .context import Context, each
 
 COMPRESSED = -(2**31)
 
@@ -34,38 +35,43 @@ def _selected(c: Context, token: Any, k: Any, a: dict[str, Any]) -> Any:
     return entry
 
 
-@ll.device
-def key_table(c: Context, token: Any, *, pos: Any, slot: Any, swa_idx: Any, swa_lens: Any, comp_block: Any,
+def key_table(c: Context, tasks: Tasks, pos: Any, slot: Any, swa_idx: Any, swa_lens: Any, comp_block: Any,
               comp_bt: Any, bt_stride: Any, topk: Any, t2r: Any, kt: Any, klen: Any) -> None:
-    """Token ``token``'s row of kt and its two entries of klen."""
+    """A token a task: its row of kt and its two entries of klen."""
+    a = {"pos": pos, "slot": slot, "swa_idx": swa_idx, "swa_lens": swa_lens, "topk": topk, "t2r": t2r,
+         "comp_block": comp_block, "comp_bt": comp_bt, "bt_stride": bt_stride, "kt": kt, "klen": klen}
+    each(c, tasks, lambda token: _row(c, token, a))
+
+
+@ll.device
+def _row(c: Context, token: Any, a: dict[str, Any]) -> None:
     shape = c.build.shape
-    a = {"topk": topk, "t2r": t2r, "comp_block": comp_block, "comp_bt": comp_bt, "bt_stride": bt_stride}
-    live = ll.global_load(slot, token * 8, constant=True) >= 0
+    live = ll.global_load(a["slot"], token * 8, constant=True) >= 0
     chosen = Int32(0)
     if const_expr(shape.ratio > 0):
-        past = ll.global_load(pos, token * 8, constant=True) + 1
+        past = ll.global_load(a["pos"], token * 8, constant=True) + 1
         chosen = live.select(fx.min(past >> (shape.ratio - 1), Int32(shape.topk)), Int32(0))
-    windowed = live.select(ll.global_load(swa_lens, token * 4, constant=True), Int32(0))
+    windowed = live.select(ll.global_load(a["swa_lens"], token * 4, constant=True), Int32(0))
     total = chosen + windowed
-    threads = c.build.work.waves * 64
+    threads = c.build.waves * 64
     for first in range_constexpr(0, shape.keys, threads):
         k = c.tid + first
         if const_expr(first + threads <= shape.keys) or k < shape.keys:
-            _entry(c, token, k, first < shape.topk, chosen, total, swa_idx, kt, a)
+            _entry(c, token, k, first < shape.topk, chosen, total, a)
     if c.tid == 0:
-        ll.global_store(klen, token * 4, total)
-        ll.global_store(klen, (token * 4, shape.rows * 4), chosen)
+        ll.global_store(a["klen"], token * 4, total)
+        ll.global_store(a["klen"], (token * 4, shape.rows * 4), chosen)
 
 
 @ll.device
-def _entry(c: Context, token: Any, k: Any, may_select: bool, chosen: Any, total: Any, swa_idx: Any, kt: Any,
+def _entry(c: Context, token: Any, k: Any, may_select: bool, chosen: Any, total: Any,
            a: dict[str, Any]) -> None:
     shape = c.build.shape
     entry = Int32(-1)
     if (k >= chosen) & (k < total):
         spot = fx.min(k - chosen, Int32(shape.window - 1))
-        entry = ll.global_load(swa_idx, token * (shape.window * 4) + spot * 4)
+        entry = ll.global_load(a["swa_idx"], token * (shape.window * 4) + spot * 4)
     if const_expr(may_select and shape.ratio > 0):
         if k < chosen:
             entry = _selected(c, token, k, a)
-    ll.global_store(kt, token * (shape.keys * 4) + k * 4, entry)
+    ll.global_store(a["kt"], token * (shape.keys * 4) + k * 4, entry)

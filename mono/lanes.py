@@ -45,7 +45,7 @@ def _chain(v: Any, controls: tuple[int, ...], op: Callable[[Any, Any], Any]) -> 
 def across(c: Context, v: Any, distance: int, op: Callable[[Any, Any], Any]) -> Any:
     """``op`` of the lanes ``distance`` (16 or 32) apart; commutative, so both lanes get the same bits."""
     how: Strategy = c.build.how
-    if how.lane_swap:
+    if how.lane_swap == "permlane_swap":
         return op(*ll.lane_swap(v, distance))
     if distance == 16:
         return op(v, ll.swizzle(v, SWIZZLE_XOR16))

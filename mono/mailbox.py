@@ -20,7 +20,7 @@ from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
 from .build import Site
-from .context import Context
+from .context import Context, stage
 
 PAIR = 8
 FAULT_OFFSET = 8
@@ -61,6 +61,7 @@ def _wait(c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any
     def expired(got: Sequence[Any]) -> None:
         _fault(c, site, _spread(tags_of(got))[0], missing(got))
 
+    stage(site.stage)  # a wait of one wave may be laid out away from its stage
     return ll.spin(widths, load, lambda got: ll.any_lane(missing(got)), site.polls, expired)
 
 

@@ -15,8 +15,8 @@ from flydsl.expr.typing import Float32, Int32
 from . import formats as fmt
 from . import lanes, mailbox
 from . import lowlevel as ll
-from .build import Site
-from .context import Context
+from .build import Site, Tasks
+from .context import Context, each
 
 WAVES = 4
 
@@ -47,14 +47,13 @@ def _add_up(c: Context, has_q: Any, words: list[Any]) -> None:
     kv = _sum_squares(fmt.unpack(words[4:]))
     q, kv = lanes.sum_down(c, q), lanes.sum_down(c, kv)
     if c.lane == 0:
-        ll.lds_store(c.lds, c.build.lds.tail + c.wave * 8, fx.Vector.from_elements([q, kv], Float32))
+        ll.lds_store(c.lds, c.build.front.tail + c.wave * 8, fx.Vector.from_elements([q, kv], Float32))
 
 
 def _scales(c: Context) -> tuple[Any, Any]:
     """1 / rms of q and of kv, from the waves' sums in pairs."""
-    shape, eps = c.build.shape, Float32(c.build.numerics.eps)
-    low, high = (ll.lds_load(c.lds, (c.build.lds.tail), count=4) if k == 0 else ll.lds_load(c.lds, c.build.lds.tail + 16, count=4)
-                 for k in range(2))
+    shape, eps = c.build.shape, Float32(c.build.numerics.rms_eps)
+    low, high = (ll.lds_load(c.lds, c.build.front.tail + 16 * k, count=4) for k in range(2))
     q, kv = ((low[k] + low[2 + k]) + (high[k] + high[2 + k]) for k in range(2))
     return (ll.rsq(fmt.divide(q, float(shape.q_rank)) + eps), ll.rsq(fmt.divide(kv, float(shape.kv_dim)) + eps))
 
@@ -88,8 +87,8 @@ def _record(c: Context, slot: Any, word: Any, a: dict[str, Any]) -> None:
         block = fx.Uint32(slot) // fx.Uint32(a["swa_block"])
         inside = slot - Int32(block) * a["swa_block"]
         base = a["swa"] + fx.Int64(block) * a["swa_stride"]
-        data = base + fx.Int64(inside * shape.data_bytes)
-        scales = base + fx.Int64(a["swa_block"] * shape.data_bytes + inside * shape.scale_bytes)
+        data = base + fx.Int64(inside * shape.record_data)
+        scales = base + fx.Int64(a["swa_block"] * shape.record_data + inside * shape.record_scales)
         by = fmt.multiplier(code)
         low, high = fmt.unpack([word])
         is_rope = c.tid >= shape.nope // 2
@@ -110,10 +109,19 @@ def _turn(c: Context, word: Any, weight: Any, scale: Any, cosine: Any, sine: Any
     return fmt.bf16_pair(how, even * cosine - odd * sine, even * sine + odd * cosine)
 
 
-@ll.device
-def qkv(c: Context, site: Site, token: Any, *, qn_w: Any, kvn_w: Any, cos_sin: Any, pos: Any, slot: Any, swa: Any,
+def qkv(c: Context, tasks: Tasks, site: Site, qn_w: Any, kvn_w: Any, cos_sin: Any, pos: Any, slot: Any, swa: Any,
         swa_stride: Any, swa_block: Any, qr_out: Any = None) -> None:
-    """Token ``token``: QKVP pairs to QX8 / QX8S with its flag, and its KV record where slot >= 0."""
+    """A token a task: QKVP pairs to QX8 / QX8S with its flag, and its KV record where slot >= 0.
+
+    ``qr_out`` in builds for index layers: the normed q row as bf16.
+    """
+    a = {"qn_w": qn_w, "kvn_w": kvn_w, "cos_sin": cos_sin, "pos": pos, "slot": slot, "swa": swa,
+         "swa_stride": swa_stride, "swa_block": swa_block, "qr_out": qr_out}
+    each(c, tasks, lambda token: _token(c, site, token, a))
+
+
+@ll.device
+def _token(c: Context, site: Site, token: Any, a: dict[str, Any]) -> None:
     shape = c.build.shape
     words = [ll.undef(Int32) for _ in range(5)]
     q_weights, kv_weight = ll.undef(Int32, 4), ll.undef(Int32)
@@ -121,11 +129,11 @@ def qkv(c: Context, site: Site, token: Any, *, qn_w: Any, kvn_w: Any, cos_sin: A
     has_q = c.tid < shape.q_rank // 8
     if c.wave < WAVES:
         column = fx.min(c.tid, Int32(shape.q_rank // 8 - 1))
-        q_weights = ll.global_load(qn_w, column * 16, count=4)
-        kv_weight = ll.global_load(kvn_w, c.tid * 4)
-        where = ll.global_load(slot, token * 8, constant=True)
+        q_weights = ll.global_load(a["qn_w"], column * 16, count=4)
+        kv_weight = ll.global_load(a["kvn_w"], c.tid * 4)
+        where = ll.global_load(a["slot"], token * 8, constant=True)
         if c.tid >= shape.nope // 2:
-            row = cos_sin + fx.Int64(ll.global_load(pos, token * 8, constant=True)) * (shape.rope * 4)
+            row = a["cos_sin"] + fx.Int64(ll.global_load(a["pos"], token * 8, constant=True)) * (shape.rope * 4)
             at = c.tid * 4 - shape.nope * 2
             cosine = ll.global_load(row, at, Float32)
             sine = ll.global_load(row, at + shape.rope * 2, Float32)
@@ -135,9 +143,8 @@ def qkv(c: Context, site: Site, token: Any, *, qn_w: Any, kvn_w: Any, cos_sin: A
     kv_scale = Float32(0.0)
     if c.wave < WAVES:
         q_scale, kv_scale = _scales(c)
-        _q_row(c, token, has_q, words[:4], q_weights, q_scale, qr_out)
+        _q_row(c, token, has_q, words[:4], q_weights, q_scale, a["qr_out"])
     mailbox.publish(c, c.build.scratch.qrdy + token * 8, 1)
     if c.wave < WAVES:
         word = _turn(c, words[4], kv_weight, kv_scale, cosine, sine)
-        a = {"swa": swa, "swa_stride": swa_stride, "swa_block": swa_block}
         _record(c, where, word, a)

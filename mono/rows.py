@@ -57,7 +57,7 @@ class Slice:
 
 def rounds(c: Context, width: int) -> int:
     """Rounds of one row a wave that ``width`` rows take."""
-    return -(-width // c.build.work.waves)
+    return -(-width // c.build.waves)
 
 
 def nothing(c: Context, s: Slice, width: int) -> list[Any]:
@@ -79,7 +79,7 @@ def load_rows(c: Context, s: Slice, first: Any, width: int, regs: list[Any]) -> 
     is_code, last = _last_access(c, s)
     shape = c.build.shape
     for r in range_constexpr(rounds(c, width)):
-        row = first + c.wave + r * c.build.work.waves
+        row = first + c.wave + r * c.build.waves
         if (row < shape.rows) & (row < first + width):
             data, codes = s.data + row * s.row, s.codes + row * (s.row // 8)
             for k in range_constexpr(s.accesses - 1):
@@ -94,7 +94,7 @@ def store_rows(c: Context, s: Slice, first: Any, width: int, regs: list[Any]) ->
     """The loaded rows into LDS rows 0 .. width - 1. The reader's barrier is the caller's."""
     is_code, last = _last_access(c, s)
     for r in range_constexpr(rounds(c, width)):
-        slot = c.wave + r * c.build.work.waves
+        slot = c.wave + r * c.build.waves
         if (first + slot < c.build.shape.rows) & (slot < width):
             for k in range_constexpr(s.accesses - 1):
                 spot = slot * s.lds_row + c.lane * ITEM

@@ -16,8 +16,8 @@ from flydsl.expr.typing import Float32, Int32
 from . import formats as fmt
 from . import lanes, mailbox
 from . import lowlevel as ll
-from .build import Site
-from .context import Context
+from .build import Site, Tasks
+from .context import Context, each
 
 CHUNK = 2048  # columns: 256 threads of 8
 THREADS_WAVES = 4
@@ -70,9 +70,13 @@ def _code(c: Context, region: Any, code: Any) -> None:
         mailbox.store(c, region, c.tid, code)
 
 
+def seam_norm(c: Context, tasks: Tasks, site: Site, attn_w: Any, normed_out: Any = None) -> None:
+    """A token a task: LIN pairs to X8 / X8S and its two flags; ``normed_out`` in builds for index layers."""
+    each(c, tasks, lambda token: _norm(c, site, token, attn_w, normed_out))
+
+
 @ll.device
-def seam_norm(c: Context, site: Site, token: Any, *, attn_w: Any, normed_out: Any = None) -> None:
-    """Token ``token``: LIN pairs to X8 / X8S and both its flags; ``normed_out`` in builds for index layers."""
+def _norm(c: Context, site: Site, token: Any, attn_w: Any, normed_out: Any) -> None:
     hidden = c.build.shape.hidden
     chunks = hidden // CHUNK
     words = [ll.undef(Int32) for _ in range(4 * (chunks + 1))]
@@ -84,11 +88,11 @@ def seam_norm(c: Context, site: Site, token: Any, *, attn_w: Any, normed_out: An
         words, total = _read(c, site, token, words)
         total = lanes.sum_up(total)
         if c.lane == lanes.LAST_LANE:
-            ll.lds_store(c.lds, c.build.lds.seam_red + c.wave * 4, total)
+            ll.lds_store(c.lds, c.build.seam.red + c.wave * 4, total)
     fx.barrier()
     if c.wave < THREADS_WAVES:
-        s = ll.lds_load(c.lds, c.build.lds.seam_red, count=4)
-        mean = ll.fma((s[0] + s[1]) + (s[2] + s[3]), Float32(1.0 / hidden), Float32(c.build.numerics.eps))
+        s = ll.lds_load(c.lds, c.build.seam.red, count=4)
+        mean = ll.fma((s[0] + s[1]) + (s[2] + s[3]), Float32(1.0 / hidden), Float32(c.build.numerics.rms_eps))
         scale = ll.rsq(mean)
         a = {"w": weights, "normed_out": normed_out}
         for q in range_constexpr(chunks):

@@ -20,7 +20,8 @@ from flydsl.expr.typing import Float32, Int32
 from . import formats as fmt
 from . import lanes, mailbox
 from . import lowlevel as ll
-from .context import Context
+from .build import Tasks
+from .context import Context, each
 
 LINE = 512  # bytes of a line
 TOKENS = 16  # columns of the projection's MFMA
@@ -92,7 +93,7 @@ def _token(c: Context, task: Any, token: Any, a: dict[str, Any]) -> None:
             ll.global_store(a["res_out"], row + hidden * 2 * o, words[o])
         streams = [_columns(w) for w in words]
         step = (pair >> 1) & 3
-        spot = build.lds.seam_rl + token * LINE + (pair & 1) * 256 + (step << 2)
+        spot = build.seam.rl + token * LINE + (pair & 1) * 256 + (step << 2)
         for o in range_constexpr(4):
             line = spot + (((2 * o + (pair >> 3)) ^ (token & 7)) << 4)
             ll.lds_store(c.lds, line, streams[o][0])
@@ -114,7 +115,7 @@ def _weight_word(c: Context, v: Any) -> Any:
 def _weights_to_lds(c: Context, unit: Any, four: Any) -> None:
     """Four columns of hc_fn; ``unit`` = (gate row, stream) * 8 + column / 4."""
     line, stream, quarter = unit >> 5, (unit >> 3) & 3, unit & 7
-    spot = c.build.lds.seam_fl + _spot(line, 2 * stream + (quarter >> 2), 0) + ((quarter & 3) << 2)
+    spot = c.build.seam.fl + _spot(line, 2 * stream + (quarter >> 2), 0) + ((quarter & 3) << 2)
     for d in range(4):
         ll.lds_store(c.lds, (spot, 128 * d), _weight_word(c, four[d]))
 
@@ -123,12 +124,12 @@ def _weights_to_lds(c: Context, unit: Any, four: Any) -> None:
 def _project(c: Context, task: Any, first: Any) -> None:
     """Gate partials of tokens first .. first + 15 (3.3): eight waves split k, their sums added in wave order."""
     build = c.build
-    rows, mix, red = build.shape.rows, build.shape.mix, build.lds.seam_red
+    rows, mix, red = build.shape.rows, build.shape.mix, build.seam.red
     column, group = c.lane & 15, c.lane >> 4
     token = fx.min(first + column, Int32(rows - 1))
-    b = ll.lds_load(c.lds, build.lds.seam_rl + _spot(token, c.wave, group), count=4)
-    top = ll.lds_load(c.lds, build.lds.seam_fl + _spot(column, c.wave, group), count=4)
-    low = ll.lds_load(c.lds, (build.lds.seam_fl + _spot(c.lane & 7, c.wave, group), 16 * LINE), count=4)
+    b = ll.lds_load(c.lds, build.seam.rl + _spot(token, c.wave, group), count=4)
+    top = ll.lds_load(c.lds, build.seam.fl + _spot(column, c.wave, group), count=4)
+    low = ll.lds_load(c.lds, (build.seam.fl + _spot(c.lane & 7, c.wave, group), 16 * LINE), count=4)
     sums = [fx.Vector.filled(4, 0.0, Float32) for _ in range(2)]
     for s in range_constexpr(4):
         sums = [ll.mfma_f32(a[s], b[s], acc) for a, acc in zip((top, low), sums, strict=True)]
@@ -147,14 +148,18 @@ def _project(c: Context, task: Any, first: Any) -> None:
     fx.barrier()
 
 
-@ll.device
-def seam_slice(c: Context, task: Any, *, res_in: Any, pend: Any, post_in: Any, comb_in: Any, pre_in: Any,
+def seam_slice(c: Context, tasks: Tasks, res_in: Any, pend: Any, post_in: Any, comb_in: Any, pre_in: Any,
                hc_fn: Any, res_out: Any, fold: bool) -> None:
-    """Slice ``task``: R to res_out, LIN and PMIX pairs to the scratch."""
-    rows = c.build.shape.rows
-    a = {"res_in": res_in, "pend": pend, "post_in": post_in, "comb_in": comb_in, "pre_in": pre_in,
+    """Slices: R to res_out, LIN and PMIX pairs to the scratch. ``fold`` off takes res_in as it is."""
+    a = {"res_in": res_in, "pend": pend, "post_in": post_in, "comb_in": comb_in, "pre_in": pre_in, "hc_fn": hc_fn,
          "res_out": res_out, "fold": fold}
-    weights = hc_fn + fx.Int64(task * 128)
+    each(c, tasks, lambda task: _slice(c, task, a))
+
+
+@ll.device
+def _slice(c: Context, task: Any, a: dict[str, Any]) -> None:
+    rows = c.build.shape.rows
+    weights = a["hc_fn"] + fx.Int64(task * 128)
     at = (c.tid >> 3) * (c.build.shape.hidden * 4) + (c.tid & 7) * 16
     first = ll.global_load(weights, at, Float32, 4)
     rest = ll.undef(Float32, 4)

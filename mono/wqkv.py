@@ -16,7 +16,7 @@ from flydsl.expr.typing import Int32
 
 from . import gemv, mailbox, rows
 from . import lowlevel as ll
-from .build import Site
+from .build import Gemv, Site, Tasks
 from .context import Context
 
 
@@ -24,6 +24,7 @@ from .context import Context
 class Part:
     """A workgroup's share: tile ``tile`` of K half ``half``; ``live``: it has one."""
 
+    how: Gemv
     live: Any
     tile: Any
     half: Any
@@ -31,30 +32,29 @@ class Part:
     weights: list[Any]
 
 
-def wqkv_weights(c: Context, part: Any, data: Any, codes: Any) -> Part:
-    """Issue the weight loads of part ``part`` (= workgroup; past the last part: none)."""
-    shape, work = c.build.shape, c.build.work
-    parts = work.wqkv_tiles * work.wqkv_parts
-    live = part < parts
-    inside = fx.min(part, Int32(parts - 1))
-    half = (inside >= work.wqkv_tiles).select(Int32(1), Int32(0))
-    tile = inside - half * work.wqkv_tiles
-    count = shape.hidden // gemv.STEP // work.wqkv_parts
-    steps = gemv.Steps(half * count, count)
-    matrix = gemv.Matrix(data, codes, shape.qkv_rows, shape.hidden)
-    return Part(live, tile, half, steps, gemv.load_weights(c, matrix, tile, steps, live))
+def wqkv_weights(c: Context, tasks: Tasks, how: Gemv, data: Any, codes: Any) -> Part:
+    """Issue the weight loads of the workgroup's part; a workgroup without one loads nothing."""
+    if tasks.count > tasks.span or how.parts != 2:
+        raise ValueError(f"wqkv: {tasks.count} parts on {tasks.span} workgroups, {how.parts} K parts; one each and 2 are built")
+    part = c.workgroup - tasks.first
+    live = fx.Uint32(part) < fx.Uint32(tasks.count)
+    inside = live.select(part, Int32(0))
+    half = (inside >= how.tiles).select(Int32(1), Int32(0))
+    tile = inside - half * how.tiles
+    steps = gemv.Steps(half * how.steps, how.steps)
+    matrix = gemv.Matrix(data, codes, how.rows, how.k * how.parts)
+    return Part(how, live, tile, half, steps, gemv.load_weights(c, matrix, tile, steps, live))
 
 
 def _slice(c: Context, part: Part) -> rows.Slice:
-    shape, work, lds, scratch = c.build.shape, c.build.work, c.build.lds, c.build.scratch
-    k = shape.hidden // work.wqkv_parts
-    return rows.Slice(k, shape.hidden, scratch.x8 + part.half * k, scratch.x8s + part.half * (k // 8), lds.xl, lds.xsl)
+    front, scratch, k = c.build.front, c.build.scratch, part.how.k
+    return rows.Slice(k, k * part.how.parts, scratch.x8 + part.half * k, scratch.x8s + part.half * (k // 8), front.xl, front.xsl)
 
 
 @ll.device
 def wqkv_rows(c: Context, site: Site, part: Part) -> list[Any]:
     """Wait until every row is published, then issue the loads of the first pass's rows."""
-    width = c.build.work.pass_width
+    width = c.build.pass_width
     s = _slice(c, part)
     regs = rows.nothing(c, s, width)
     if part.live:
@@ -69,7 +69,7 @@ def _sums(c: Context, part: Part, first: Any, live_rows: Any) -> None:
     r, t = c.tid & 15, c.tid >> 4
     if t < live_rows:
         spot = (r >> 2) * 256 + t * 16 + (r & 3) * 4
-        total = gemv.sum_waves(c, c.build.lds.red, spot)
+        total = gemv.sum_waves(c, c.build.front.red, spot)
         region = c.build.scratch.qkvp + part.half * (shape.rows * shape.qkv_rows * 8) + part.tile * 128
         mailbox.put(c, region + first * (shape.qkv_rows * 8), t * (shape.qkv_rows * 8) + r * 8, total.bitcast(Int32))
 
@@ -77,23 +77,23 @@ def _sums(c: Context, part: Part, first: Any, live_rows: Any) -> None:
 @ll.device
 def _pass(c: Context, part: Part, first: Any, regs: list[Any]) -> list[Any]:
     """One pass: rows to LDS, the next pass's loads, product, sums out. Two barriers."""
-    shape, width = c.build.shape, c.build.work.pass_width
+    shape, width = c.build.shape, c.build.pass_width
     s = _slice(c, part)
     live_rows = fx.min(Int32(width), shape.rows - first)
     rows.store_rows(c, s, first, width, regs)
     if const_expr(shape.rows > width):
         regs = rows.load_rows(c, s, first + width, width, regs)
     fx.barrier()
-    gemv.multiply(c, s, part.steps, live_rows, [part.weights], c.build.lds.red)
+    gemv.multiply(c, s, part.steps, live_rows, [part.weights], c.build.front.red)
     fx.barrier()
     _sums(c, part, first, live_rows)
     return regs
 
 
 @ll.device
-def wqkv(c: Context, part: Part, regs: list[Any]) -> None:
+def wqkv_product(c: Context, part: Part, regs: list[Any]) -> None:
     """All passes of the part; QKVP pairs to the scratch."""
-    shape, width = c.build.shape, c.build.work.pass_width
+    shape, width = c.build.shape, c.build.pass_width
     if part.live:
         if const_expr(shape.rows <= width):
             _pass(c, part, Int32(0), regs)
