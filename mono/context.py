@@ -7,7 +7,7 @@ of a launch is read once, at the start, from the epoch word, which nobody writes
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import flydsl.expr as fx
@@ -42,6 +42,11 @@ def enter(build: Build, scratch: Any, epoch: Any) -> Context:
     tag = ll.global_load(epoch, constant=True) * build.tag_scale + build.tag_offset
     return Context(build, tid, tid & (WAVE - 1), ll.uniform(tid >> 6), Int32(fx.block_idx.x),
                    ll.lds_block(build.lds_bytes), ll.buffer(scratch), epoch, tag)
+
+
+def renew(c: Context) -> Context:
+    """The context for another stage: nothing computed from wave and workgroup before is kept for it."""
+    return replace(c, wave=ll.fresh(c.wave), workgroup=ll.fresh(c.workgroup))
 
 
 @ll.device

@@ -15,7 +15,7 @@ from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
 from .build import Tasks
-from .context import Context, each
+from .context import Context, each, renew
 
 COMPRESSED = -(2**31)
 
@@ -40,6 +40,7 @@ def key_table(c: Context, tasks: Tasks, pos: Any, slot: Any, swa_idx: Any, swa_l
     """A token a task: its row of kt and its two entries of klen."""
     a = {"pos": pos, "slot": slot, "swa_idx": swa_idx, "swa_lens": swa_lens, "topk": topk, "t2r": t2r,
          "comp_block": comp_block, "comp_bt": comp_bt, "bt_stride": bt_stride, "kt": kt, "klen": klen}
+    c = renew(c)
     each(c, tasks, lambda token: _row(c, token, a))
 
 

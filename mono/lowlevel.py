@@ -300,10 +300,10 @@ def opaque(v: int) -> Any:
     return Int32(_llvm.inline_asm(T.i32, [i32(v)], "s_mov_b32 $0, $1", "=s,i", has_side_effects=False))
 
 
-def pinned(v: Any) -> Any:
-    """``v`` through an empty statement in program order: what follows cannot be computed ahead of it."""
-    raw = _raw(v)
-    return type(v)(_llvm.inline_asm(raw.type, [raw], "", "=v,0", has_side_effects=True))
+def fresh(v: Any) -> Any:
+    """A scalar under a new name, without an instruction: conditions on it are compared where they are used,
+    where one that an earlier stage left in a mask would take four instructions to branch on."""
+    return Int32(_llvm.inline_asm(T.i32, [_raw(v)], "", "=s,0", has_side_effects=True))
 
 
 def spin(widths: Sequence[int], load: Callable[[], Sequence[Any]], stale: Callable[[Sequence[Any]], Any],
@@ -323,7 +323,7 @@ def spin(widths: Sequence[int], load: Callable[[], Sequence[Any]], stale: Callab
     after = loop.after.blocks.append(*types, T.i32)
     with ir.InsertionPoint(after):
         left = Int32(after.arguments[-1]) - Int32(1)
-        out = _scf.IfOp(_raw(left == Int32(0)))
+        out = _scf.IfOp(_raw(left < Int32(0)))
         with ir.InsertionPoint(out.then_block):
             expired([_wrap(after.arguments[i], Int32, w) for i, w in enumerate(widths)])
             end_program()

@@ -16,7 +16,7 @@ from . import formats as fmt
 from . import lanes, mailbox
 from . import lowlevel as ll
 from .build import Site, Tasks
-from .context import Context, each
+from .context import Context, each, renew
 
 WAVES = 4
 
@@ -117,6 +117,7 @@ def qkv(c: Context, tasks: Tasks, site: Site, qn_w: Any, kvn_w: Any, cos_sin: An
     """
     a = {"qn_w": qn_w, "kvn_w": kvn_w, "cos_sin": cos_sin, "pos": pos, "slot": slot, "swa": swa,
          "swa_stride": swa_stride, "swa_block": swa_block, "qr_out": qr_out}
+    c = renew(c)
     each(c, tasks, lambda token: _token(c, site, token, a))
 
 

@@ -17,7 +17,7 @@ from flydsl.expr.typing import Float32, Int32
 from . import lanes, mailbox
 from . import lowlevel as ll
 from .build import Site, Tasks
-from .context import Context, each
+from .context import Context, each, renew
 
 LOG2E = 1.0 / math.log(2.0)
 COMB_LANE = 16  # lane of comb[0][0]
@@ -100,6 +100,7 @@ def seam_gate(c: Context, tasks: Tasks, site: Site, hc_scale: Any, hc_base: Any,
               pre_out: Any) -> None:
     """Gates of a token a task, from PMIX; what they feed is the next launch."""
     a = {"hc_scale": hc_scale, "hc_base": hc_base, "post_out": post_out, "comb_out": comb_out, "pre_out": pre_out}
+    c = renew(c)
     each(c, tasks, lambda token: _gate(c, site, token, a))
 
 

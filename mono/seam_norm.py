@@ -17,7 +17,7 @@ from . import formats as fmt
 from . import lanes, mailbox
 from . import lowlevel as ll
 from .build import Site, Tasks
-from .context import Context, each
+from .context import Context, each, renew
 
 CHUNK = 2048  # columns: 256 threads of 8
 THREADS_WAVES = 4
@@ -72,6 +72,7 @@ def _code(c: Context, region: Any, code: Any) -> None:
 
 def seam_norm(c: Context, tasks: Tasks, site: Site, attn_w: Any, normed_out: Any = None) -> None:
     """A token a task: LIN pairs to X8 / X8S and its two flags; ``normed_out`` in builds for index layers."""
+    c = renew(c)
     each(c, tasks, lambda token: _norm(c, site, token, attn_w, normed_out))
 
 

@@ -21,7 +21,7 @@ from . import formats as fmt
 from . import lanes, mailbox
 from . import lowlevel as ll
 from .build import Tasks
-from .context import Context, each
+from .context import Context, each, renew
 
 LINE = 512  # bytes of a line
 TOKENS = 16  # columns of the projection's MFMA
@@ -153,6 +153,7 @@ def seam_slice(c: Context, tasks: Tasks, res_in: Any, pend: Any, post_in: Any, c
     """Slices: R to res_out, LIN and PMIX pairs to the scratch. ``fold`` off takes res_in as it is."""
     a = {"res_in": res_in, "pend": pend, "post_in": post_in, "comb_in": comb_in, "pre_in": pre_in, "hc_fn": hc_fn,
          "res_out": res_out, "fold": fold}
+    c = renew(c)
     each(c, tasks, lambda task: _slice(c, task, a))
 
 
