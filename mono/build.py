@@ -109,7 +109,7 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Gemv:
-    """A GEMV: ``rows`` weight rows in 16-row ``tiles``; K in ``parts`` of ``k`` columns = ``steps`` of 128."""
+    """``rows`` weight rows in 16-row ``tiles``; K in ``parts`` of ``k`` columns, ``steps`` of 128 each."""
 
     rows: int
     k: int

@@ -1,7 +1,7 @@
 """Where a lane is, what its workgroup shares, how it finds its tasks, and two aids (stage marks, timeline).
 
-Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches; the tag
-of a launch is read once, at the start, from the epoch word, which nobody writes during the launch.
+Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches;
+the tag of a launch is read once, at the start, from the epoch word, which nobody writes during the launch.
 """
 
 from __future__ import annotations
@@ -40,8 +40,17 @@ def enter(build: Build, scratch: Any, epoch: Any) -> Context:
     """The first statement of a kernel."""
     tid = Int32(fx.thread_idx.x)
     tag = ll.global_load(epoch, constant=True) * build.tag_scale + build.tag_offset
-    return Context(build, tid, tid & (WAVE - 1), ll.uniform(tid >> 6), Int32(fx.block_idx.x),
-                   ll.lds_block(build.lds_bytes), ll.buffer(scratch), epoch, tag)
+    return Context(
+        build,
+        tid,
+        tid & (WAVE - 1),
+        ll.uniform(tid >> 6),
+        Int32(fx.block_idx.x),
+        ll.lds_block(build.lds_bytes),
+        ll.buffer(scratch),
+        epoch,
+        tag,
+    )
 
 
 def renew(c: Context) -> Context:
@@ -58,7 +67,7 @@ def each(c: Context, tasks: Tasks, body: Callable[[Any], None]) -> None:
             body(own)
     else:
         if fx.Uint32(own) < fx.Uint32(tasks.span):
-            for task in range(own, tasks.count, tasks.span, unroll=1):
+            for task in range(own, tasks.count, tasks.span, unroll=1):  # type: ignore[call-overload]
                 body(Int32(task))
 
 

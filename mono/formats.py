@@ -2,11 +2,12 @@
 
 Facts the short sequences rest on (proved over every bf16 value in the tests):
 
-- A scale code is the exponent of amax / MAX rounded up. MAX is 1.75 * 2^8 (OCP) or 1.75 * 2^7 (FNUZ), so the
-  quotient rounds up to the next power of two exactly where amax's mantissa is above 1.75: an integer addition
-  of 31 to the upper 16 bits of amax (a bf16) carries into the exponent there, and no division is needed.
-- A code so chosen keeps |value| * 2^(127 - code) <= MAX, so the clamp of the formula never acts. A group with
-  NaN or inf has code 254 and multiplier 0: numbers become 0, NaN and inf become NaN.
+- A scale code is the exponent of amax / MAX rounded up. MAX is 1.75 * 2^8 (OCP) or 1.75 * 2^7 (FNUZ), so
+  the quotient rounds up to the next power of two exactly where amax's mantissa is above 1.75: an integer
+  addition of 31 to the upper 16 bits of amax (a bf16) carries into the exponent there, and no division is
+  needed.
+- A code so chosen keeps |value| * 2^(127 - code) <= MAX, so the clamp of the formula never acts. A group
+  with NaN or inf has code 254 and multiplier 0: numbers become 0, NaN and inf become NaN.
 - Rounding to bf16 by adding 0x7FFF and the last kept bit keeps every inf, every quiet NaN that arithmetic
   makes, and every NaN widened from bf16.
 """

@@ -1,15 +1,15 @@
 """Block-scaled FP8 GEMV: 16 weight rows against the tokens of a pass, K split over the eight waves.
 
-Wave w takes the K steps w, w + 8, ... of 128 elements; the waves' 16 x 16 sums meet in LDS and are added in wave
-order from 0 (attention.md 2.5). A task's weights are loaded once, before its activations exist, and stay in
-registers over all passes. A step past the end is not computed: its loads go through a descriptor of 0 bytes
-(no traffic) and a scalar branch skips its MFMAs.
+Wave w takes the K steps w, w + 8, ... of 128 elements; the waves' 16 x 16 sums meet in LDS and are added
+in wave order from 0 (attention.md 2.5). A task's weights are loaded once, before its activations exist,
+and stay in registers over all passes. A step past the end is not computed: its loads go through a
+descriptor of 0 bytes (no traffic) and a scalar branch skips its MFMAs.
 
 Strategy ``scaled_mfma``: one MFMA a step takes the bytes and both scale codes. Weights are row-major.
-Strategy ``fp8_mfma_fma``: one fp8 MFMA a 32-wide block with a zero accumulator, then acc = fma(d, F, acc) with
-F = 2^(cw + cx - 254) from v_ldexp_f32, which is right (subnormal, zero) for every pair of codes; building the
-bits by a shift would turn code sums below 127 into -inf or huge negatives. Weights are tile-major (attention.md
-2.3): a step of 16 rows is 2 KB, two coalesced 16-byte accesses a lane.
+Strategy ``fp8_mfma_fma``: one fp8 MFMA a 32-wide block with a zero accumulator, then acc = fma(d, F, acc)
+with F = 2^(cw + cx - 254) from v_ldexp_f32, which is right (subnormal, zero) for every pair of codes;
+building the bits by a shift would turn code sums below 127 into -inf or huge negatives. Weights are tile-
+major (attention.md 2.3): a step of 16 rows is 2 KB, two coalesced 16-byte accesses a lane.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def _scaled_x(c: Context, s: Slice, token: Any, i: int) -> tuple[Any, Any]:
     at = token * s.lds_row + c.wave * STEP + group * 16
     step = c.build.waves * STEP * i
     halves = [ll.lds_load(c.lds, (at, s.lds_data + step + h), Int32, 4) for h in (0, 64)]
-    code = ll.lds_load(c.lds, (token * s.lds_code_row + c.wave * 16 + group * 4, s.lds_codes + step // 8), Int32)
+    code = ll.lds_load(
+        c.lds, (token * s.lds_code_row + c.wave * 16 + group * 4, s.lds_codes + step // 8), Int32
+    )
     return fx.Vector.from_elements([v[k] for v in halves for k in range(4)], Int32), code
 
 
@@ -115,11 +117,13 @@ def _fma_step(c: Context, x: Any, w: Any, acc: Any) -> Any:
 
 
 def _fma_x(c: Context, s: Slice, token: Any, i: int) -> tuple[Any, Any]:
-    """A step's activations: of each 32-wide block the 8 bytes 8 j .. of the lane's token, and the four codes."""
+    """A step's activations: of each 32-wide block bytes 8 j .. + 7 of the lane's token, and the codes."""
     at = token * s.lds_row + c.wave * STEP + (c.lane >> 4) * 8
     step = c.build.waves * STEP * i
     blocks = [ll.lds_load(c.lds, (at, s.lds_data + step + 32 * b), Int32, 2) for b in range(4)]
-    return blocks, ll.lds_load(c.lds, (token * s.lds_code_row + c.wave * 16, s.lds_codes + step // 8), Int32, 4)
+    return blocks, ll.lds_load(
+        c.lds, (token * s.lds_code_row + c.wave * 16, s.lds_codes + step // 8), Int32, 4
+    )
 
 
 def _step(c: Context, s: Slice, token: Any, i: int, tasks: list[Any], sums: list[Any]) -> list[Any]:
@@ -132,7 +136,7 @@ def _step(c: Context, s: Slice, token: Any, i: int, tasks: list[Any], sums: list
 
 @ll.device
 def multiply(c: Context, s: Slice, steps: Steps, live_rows: Any, tasks: list[Any], red: int) -> None:
-    """Every task's weights times the LDS rows 0 .. live_rows - 1, partial sums to LDS at ``red`` + 8192 task."""
+    """Every task's weights times LDS rows 0 .. live_rows - 1; partial sums to ``red`` + 8192 task."""
     waves = c.build.waves
     token = fx.min(c.lane & 15, live_rows - 1)
     sums = [fx.Vector.filled(4, 0.0, Float32) for _ in range(len(tasks))]

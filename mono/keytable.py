@@ -1,8 +1,8 @@
 """Key table: which cache rows a token attends to, for K2 (attention.md 2.6).
 
-Entry k of a row: a selected compressed row (bit 31 set) below ntopk, then the window's slots, then -1. Nothing is
-loaded for an entry that is not there: a padded row (slot -1) and entries past ntopk read neither the
-selection nor the block table, whose contents are then stale.
+Entry k of a row: a selected compressed row (bit 31 set) below ntopk, then the window's slots, then -1.
+Nothing is loaded for an entry that is not there: a padded row (slot -1) and entries past ntopk read
+neither the selection nor the block table, whose contents are then stale.
 """
 
 from __future__ import annotations
@@ -35,11 +35,35 @@ def _selected(c: Context, token: Any, k: Any, a: dict[str, Any]) -> Any:
     return entry
 
 
-def key_table(c: Context, tasks: Tasks, pos: Any, slot: Any, swa_idx: Any, swa_lens: Any, comp_block: Any,
-              comp_bt: Any, bt_stride: Any, topk: Any, t2r: Any, kt: Any, klen: Any) -> None:
+def key_table(
+    c: Context,
+    tasks: Tasks,
+    pos: Any,
+    slot: Any,
+    swa_idx: Any,
+    swa_lens: Any,
+    comp_block: Any,
+    comp_bt: Any,
+    bt_stride: Any,
+    topk: Any,
+    t2r: Any,
+    kt: Any,
+    klen: Any,
+) -> None:
     """A token a task: its row of kt and its two entries of klen."""
-    a = {"pos": pos, "slot": slot, "swa_idx": swa_idx, "swa_lens": swa_lens, "topk": topk, "t2r": t2r,
-         "comp_block": comp_block, "comp_bt": comp_bt, "bt_stride": bt_stride, "kt": kt, "klen": klen}
+    a = {
+        "pos": pos,
+        "slot": slot,
+        "swa_idx": swa_idx,
+        "swa_lens": swa_lens,
+        "topk": topk,
+        "t2r": t2r,
+        "comp_block": comp_block,
+        "comp_bt": comp_bt,
+        "bt_stride": bt_stride,
+        "kt": kt,
+        "klen": klen,
+    }
     c = renew(c)
     each(c, tasks, lambda token: _row(c, token, a))
 
@@ -65,14 +89,15 @@ def _row(c: Context, token: Any, a: dict[str, Any]) -> None:
 
 
 @ll.device
-def _entry(c: Context, token: Any, k: Any, may_select: bool, chosen: Any, total: Any,
-           a: dict[str, Any]) -> None:
+def _entry(
+    c: Context, token: Any, k: Any, may_select: bool, chosen: Any, total: Any, a: dict[str, Any]
+) -> None:
     shape = c.build.shape
     entry = Int32(-1)
     if (k >= chosen) & (k < total):
         spot = fx.min(k - chosen, Int32(shape.window - 1))
         entry = ll.global_load(a["swa_idx"], token * (shape.window * 4) + spot * 4)
-    if const_expr(may_select and shape.ratio > 0):
+    if const_expr(may_select and shape.ratio > 0):  # noqa: SIM102 (a build-time and a run-time test)
         if k < chosen:
             entry = _selected(c, token, k, a)
     ll.global_store(a["kt"], token * (shape.keys * 4) + k * 4, entry)

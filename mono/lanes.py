@@ -1,7 +1,8 @@
 """Reductions across the lanes of a wave, each in a promised order.
 
 The order of a butterfly is a promise about bits (attention.md 3), the instruction that carries it is not.
-Inside a row of 16 lanes a DPP operand costs nothing extra, so the exchanges are chosen to be plain DPP moves:
+Inside a row of 16 lanes a DPP operand costs nothing extra, so the exchanges are chosen to be plain DPP
+moves:
 
 - going up (xor 1, 2, 4, ...), the lanes below a step already agree, so any move that reaches the other
   group of 4 (half mirror) or of 8 (rotate by 8) serves;

@@ -1,11 +1,11 @@
 """Hand-offs between workgroups of one launch, all at device scope in the scratch argument.
 
-- A *pair* is 8 bytes, (word, tag), written by one store. A reader looks again until the tag is this launch's;
-  nothing is ever cleared, since a pair of an earlier launch has an earlier tag.
-- *Published data* is plain words behind a flag pair: stores, then every wave waits for its stores, a barrier,
-  then one thread stores the flag. Readers see the flag, pass a barrier and load plainly.
-- Every wait is bounded. When its count runs out, the lanes that still miss something store one fault record,
-  8 bytes at word 2 of the epoch buffer, and the wave ends:
+- A *pair* is 8 bytes, (word, tag), written by one store. A reader looks again until the tag is this
+  launch's; nothing is ever cleared, since a pair of an earlier launch has an earlier tag.
+- *Published data* is plain words behind a flag pair: stores, then every wave waits for its stores, a
+  barrier, then one thread stores the flag. Readers see the flag, pass a barrier and load plainly.
+- Every wait is bounded. When its count runs out, the lanes that still miss something store one fault
+  record, 8 bytes at word 2 of the epoch buffer, and the wave ends:
 
       word 2 = site number | workgroup << 8 | wave << 20      word 3 = the oldest tag seen there
 """
@@ -69,7 +69,10 @@ def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]]) -> list[
     """The words of the pairs at ``spots`` = (region, offset, 1 or 2 adjacent pairs), in order."""
 
     def load() -> list[Any]:
-        return [ll.buffer_load(c.scratch, offset, region, count=2 * n, cache=ll.SC1) for region, offset, n in spots]
+        return [
+            ll.buffer_load(c.scratch, offset, region, count=2 * n, cache=ll.SC1)
+            for region, offset, n in spots
+        ]
 
     def tags_of(got: Sequence[Any]) -> list[Any]:
         return [v[2 * k + 1] for v, (_, _, n) in zip(got, spots, strict=True) for k in range(n)]
@@ -83,7 +86,9 @@ def await_flags(c: Context, site: Site, region: Any, count: int, stride: int) ->
     """Until ``count`` (at most 64) flags, ``stride`` bytes apart, are up; then the workgroup goes on."""
     if c.wave == 0:
         offset = fx.min(c.lane, Int32(count - 1)) * stride + 4
-        _wait(c, site, [1], lambda: [ll.buffer_load(c.scratch, offset, region, cache=ll.SC1)], lambda got: got)
+        _wait(
+            c, site, [1], lambda: [ll.buffer_load(c.scratch, offset, region, cache=ll.SC1)], lambda got: got
+        )
     fx.barrier()
 
 

@@ -1,7 +1,7 @@
 """qkv: a token's two K halves added, q norm to MXFP8, kv norm, RoPE and the KV record.
 
-Waves 0..3 hold the token: thread i owns q columns 8 i .. 8 i + 7 (those below q_rank) and the kv pair 2 i, 2 i + 1.
-wq_b of every workgroup waits for the q row, so it is published before the record is made.
+Waves 0..3 hold the token: thread i owns q columns 8 i .. 8 i + 7 (those below q_rank) and the kv pair 2 i,
+2 i + 1. wq_b of every workgroup waits for the q row, so it is published before the record is made.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ def _pair_sums(c: Context, site: Site, token: Any, column: Any) -> list[Any]:
     shape = c.build.shape
     spots = []
     for half in range(2):
-        region = c.build.scratch.qkvp + half * (shape.rows * shape.qkv_rows * 8) + token * (shape.qkv_rows * 8)
+        region = (
+            c.build.scratch.qkvp + half * (shape.rows * shape.qkv_rows * 8) + token * (shape.qkv_rows * 8)
+        )
         spots += [(region, column * 64 + 16 * k, 2) for k in range(4)]
         spots += [(region, c.tid * 16 + shape.q_rank * 8, 2)]
     got = [w.bitcast(Float32) for w in mailbox.poll(c, site, spots)]
-    return [fmt.bf16_pair(c.build.how, got[k] + got[10 + k], got[k + 1] + got[11 + k]) for k in range(0, 10, 2)]
+    return [
+        fmt.bf16_pair(c.build.how, got[k] + got[10 + k], got[k + 1] + got[11 + k]) for k in range(0, 10, 2)
+    ]
 
 
 def _sum_squares(values: list[Any]) -> Any:
@@ -55,16 +59,23 @@ def _scales(c: Context) -> tuple[Any, Any]:
     shape, eps = c.build.shape, Float32(c.build.numerics.rms_eps)
     low, high = (ll.lds_load(c.lds, c.build.front.tail + 16 * k, count=4) for k in range(2))
     q, kv = ((low[k] + low[2 + k]) + (high[k] + high[2 + k]) for k in range(2))
-    return (ll.rsq(fmt.divide(q, float(shape.q_rank)) + eps), ll.rsq(fmt.divide(kv, float(shape.kv_dim)) + eps))
+    return (
+        ll.rsq(fmt.divide(q, float(shape.q_rank)) + eps),
+        ll.rsq(fmt.divide(kv, float(shape.kv_dim)) + eps),
+    )
 
 
 @ll.device
-def _q_row(c: Context, token: Any, has_q: Any, words: list[Any], weights: Any, scale: Any, qr_out: Any) -> None:
+def _q_row(
+    c: Context, token: Any, has_q: Any, words: list[Any], weights: Any, scale: Any, qr_out: Any
+) -> None:
     how, shape, scratch = c.build.how, c.build.shape, c.build.scratch
     w = fmt.unpack([weights[k] for k in range_constexpr(4)])
     values = fmt.unpack(words)
-    pairs = [fmt.bf16_pair(how, (values[k] * scale) * w[k], (values[k + 1] * scale) * w[k + 1])
-             for k in range_constexpr(0, 8, 2)]
+    pairs = [
+        fmt.bf16_pair(how, (values[k] * scale) * w[k], (values[k + 1] * scale) * w[k + 1])
+        for k in range_constexpr(0, 8, 2)
+    ]
     values = fmt.unpack(pairs)
     code = fmt.scale_code(how, lanes.quad_max(fmt.amax16(how, pairs, values)), fmt.MX_FLOOR)
     if has_q:
@@ -109,14 +120,35 @@ def _turn(c: Context, word: Any, weight: Any, scale: Any, cosine: Any, sine: Any
     return fmt.bf16_pair(how, even * cosine - odd * sine, even * sine + odd * cosine)
 
 
-def qkv(c: Context, tasks: Tasks, site: Site, qn_w: Any, kvn_w: Any, cos_sin: Any, pos: Any, slot: Any, swa: Any,
-        swa_stride: Any, swa_block: Any, qr_out: Any = None) -> None:
+def qkv(
+    c: Context,
+    tasks: Tasks,
+    site: Site,
+    qn_w: Any,
+    kvn_w: Any,
+    cos_sin: Any,
+    pos: Any,
+    slot: Any,
+    swa: Any,
+    swa_stride: Any,
+    swa_block: Any,
+    qr_out: Any = None,
+) -> None:
     """A token a task: QKVP pairs to QX8 / QX8S with its flag, and its KV record where slot >= 0.
 
     ``qr_out`` in builds for index layers: the normed q row as bf16.
     """
-    a = {"qn_w": qn_w, "kvn_w": kvn_w, "cos_sin": cos_sin, "pos": pos, "slot": slot, "swa": swa,
-         "swa_stride": swa_stride, "swa_block": swa_block, "qr_out": qr_out}
+    a = {
+        "qn_w": qn_w,
+        "kvn_w": kvn_w,
+        "cos_sin": cos_sin,
+        "pos": pos,
+        "slot": slot,
+        "swa": swa,
+        "swa_stride": swa_stride,
+        "swa_block": swa_block,
+        "qr_out": qr_out,
+    }
     c = renew(c)
     each(c, tasks, lambda token: _token(c, site, token, a))
 
@@ -134,7 +166,9 @@ def _token(c: Context, site: Site, token: Any, a: dict[str, Any]) -> None:
         kv_weight = ll.global_load(a["kvn_w"], c.tid * 4)
         where = ll.global_load(a["slot"], token * 8, constant=True)
         if c.tid >= shape.nope // 2:
-            row = a["cos_sin"] + fx.Int64(ll.global_load(a["pos"], token * 8, constant=True)) * (shape.rope * 4)
+            row = a["cos_sin"] + fx.Int64(ll.global_load(a["pos"], token * 8, constant=True)) * (
+                shape.rope * 4
+            )
             at = c.tid * 4 - shape.nope * 2
             cosine = ll.global_load(row, at, Float32)
             sine = ll.global_load(row, at + shape.rope * 2, Float32)

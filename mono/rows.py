@@ -1,8 +1,8 @@
 """Published MXFP8 rows from the scratch into LDS, one row a wave.
 
-A row slice is its e4m3 bytes, then its scale codes (an i32 each): both are cut into 16-byte items, one a lane,
-with the codes right behind the bytes, so the last access of a row mixes the two and no lane divides by
-a row length. Lanes past the end repeat the last item. Waves without a row in a round skip it.
+A row slice is its e4m3 bytes, then its scale codes (an i32 each): both are cut into 16-byte items, one a
+lane, with the codes right behind the bytes, so the last access of a row mixes the two and no lane divides
+by a row length. Lanes past the end repeat the last item. Waves without a row in a round skip it.
 
 LDS rows are padded by 16 bytes: 16 rows read by one MFMA operand then start in different banks.
 """
@@ -83,7 +83,9 @@ def load_rows(c: Context, s: Slice, first: Any, width: int, regs: list[Any]) -> 
         if (row < shape.rows) & (row < first + width):
             data, codes = s.data + row * s.row, s.codes + row * (s.row // 8)
             for k in range_constexpr(s.accesses - 1):
-                regs[r * s.accesses + k] = ll.buffer_load(c.scratch, c.lane * ITEM + k * WAVE * ITEM, data, count=4)
+                regs[r * s.accesses + k] = ll.buffer_load(
+                    c.scratch, c.lane * ITEM + k * WAVE * ITEM, data, count=4
+                )
             mixed = last + is_code.select(codes, data)
             regs[r * s.accesses + s.accesses - 1] = ll.buffer_load(c.scratch, mixed, count=4)
     return regs

@@ -1,8 +1,8 @@
 """Seam gate: the 160 partial projections of a token to its post, comb and next pre gates.
 
-500 threads add up 8 slices each; then wave 0 adds the 20 groups in order and normalises. Lanes 0..7 hold the pre
-and post projections, lanes 16..31 the 4 x 4 stream matrix (one row of lanes, so row and column sums are DPP
-moves), lanes 8..15 the sum of squares.
+500 threads add up 8 slices each; then wave 0 adds the 20 groups in order and normalises. Lanes 0..7 hold
+the pre and post projections, lanes 16..31 the 4 x 4 stream matrix (one row of lanes, so row and column
+sums are DPP moves), lanes 8..15 the sum of squares.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _sinkhorn(c: Context, v: Any) -> Any:
     e = ll.exp2((v - top) * _constant(LOG2E))
     m = ll.fma(e, ll.rcp(lanes.quad_sum(e)), _constant(c.build.numerics.gate_eps))
     m = _balance(c, m, lanes.column_sum(m))
-    for _ in range(0, c.build.numerics.sinkhorn - 1, 1, unroll=1):
+    for _ in range(0, c.build.numerics.sinkhorn - 1, 1, unroll=1):  # type: ignore[call-overload]
         m = _balance(c, m, lanes.quad_sum(m))
         m = _balance(c, m, lanes.column_sum(m))
     return m
@@ -93,13 +93,29 @@ def _gates(c: Context, token: Any, a: dict[str, Any]) -> None:
     if c.lane < 4:
         ll.global_store(a["pre_out"] + fx.Int64(token * 16), c.lane * 4, open_ + _constant(numerics.gate_eps))
     if (c.lane >= 4) & (c.lane < 8):
-        ll.global_store(a["post_out"] + fx.Int64(token * 16), c.lane * 4 - 16, open_ * _constant(numerics.post_multiplier))
+        ll.global_store(
+            a["post_out"] + fx.Int64(token * 16), c.lane * 4 - 16, open_ * _constant(numerics.post_multiplier)
+        )
 
 
-def seam_gate(c: Context, tasks: Tasks, site: Site, hc_scale: Any, hc_base: Any, post_out: Any, comb_out: Any,
-              pre_out: Any) -> None:
+def seam_gate(
+    c: Context,
+    tasks: Tasks,
+    site: Site,
+    hc_scale: Any,
+    hc_base: Any,
+    post_out: Any,
+    comb_out: Any,
+    pre_out: Any,
+) -> None:
     """Gates of a token a task, from PMIX; what they feed is the next launch."""
-    a = {"hc_scale": hc_scale, "hc_base": hc_base, "post_out": post_out, "comb_out": comb_out, "pre_out": pre_out}
+    a = {
+        "hc_scale": hc_scale,
+        "hc_base": hc_base,
+        "post_out": post_out,
+        "comb_out": comb_out,
+        "pre_out": pre_out,
+    }
     c = renew(c)
     each(c, tasks, lambda token: _gate(c, site, token, a))
 

@@ -1,8 +1,8 @@
 """Seam norm: a token's layer input to its RMS-normed MXFP8 row, published for wqkv.
 
-Waves 0..3 hold the token: thread i owns columns 8 i .. 8 i + 7 of each chunk of 2048, the last chunk half filled
-(waves 0 and 1). The order of the sum of squares is a promise: 24 values in order, a butterfly up, the waves
-in pairs.
+Waves 0..3 hold the token: thread i owns columns 8 i .. 8 i + 7 of each chunk of 2048, the last chunk half
+filled (waves 0 and 1). The order of the sum of squares is a promise: 24 values in order, a butterfly up,
+the waves in pairs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import flydsl.expr as fx
-from flydsl.expr import const_expr, range_constexpr
+from flydsl.expr import range_constexpr
 from flydsl.expr.typing import Float32, Int32
 
 from . import formats as fmt
@@ -37,7 +37,9 @@ def _read(c: Context, site: Site, token: Any, words: list[Any]) -> Any:
     chunks = hidden // CHUNK
     at = c.tid * 32
     last = (c.wave < (hidden % CHUNK) // 512).select(at + chunks * CHUNK * 4, at)
-    spots = [(region, v + k, 2) for v in [*(at + q * CHUNK * 4 for q in range(chunks)), last] for k in (0, 16)]
+    spots = [
+        (region, v + k, 2) for v in [*(at + q * CHUNK * 4 for q in range(chunks)), last] for k in (0, 16)
+    ]
     words = mailbox.poll(c, site, spots)
     total = Float32(0.0)
     for q in range_constexpr(chunks):
@@ -50,10 +52,12 @@ def _read(c: Context, site: Site, token: Any, words: list[Any]) -> Any:
 def _chunk(c: Context, token: Any, q: int, words: list[Any], scale: Any, a: dict[str, Any]) -> None:
     """Columns 8 i + 2048 q .. + 7: normed, weighted, rounded to bf16, quantised (3.4)."""
     how, shape, scratch = c.build.how, c.build.shape, c.build.scratch
-    weights = fmt.unpack([w for w in a["w"][q]])
+    weights = fmt.unpack([a["w"][q][k] for k in range(4)])
     values = fmt.unpack(words)
-    pairs = [fmt.bf16_pair(how, (values[k] * scale) * weights[k], (values[k + 1] * scale) * weights[k + 1])
-             for k in range(0, 8, 2)]
+    pairs = [
+        fmt.bf16_pair(how, (values[k] * scale) * weights[k], (values[k + 1] * scale) * weights[k + 1])
+        for k in range(0, 8, 2)
+    ]
     values = fmt.unpack(pairs)
     if a["normed_out"] is not None:
         row = a["normed_out"] + fx.Int64(token * (shape.hidden * 2))
@@ -84,7 +88,11 @@ def _norm(c: Context, site: Site, token: Any, attn_w: Any, normed_out: Any) -> N
     weights = [ll.undef(Int32, 4) for _ in range(chunks + 1)]
     if c.wave < THREADS_WAVES:
         for q in range_constexpr(chunks + 1):
-            column = fx.min(c.tid * 16 + q * CHUNK * 2, Int32(hidden * 2 - 16)) if q == chunks else c.tid * 16 + q * CHUNK * 2
+            column = (
+                fx.min(c.tid * 16 + q * CHUNK * 2, Int32(hidden * 2 - 16))
+                if q == chunks
+                else c.tid * 16 + q * CHUNK * 2
+            )
             weights[q] = ll.global_load(attn_w, column, count=4)
         words, total = _read(c, site, token, words)
         total = lanes.sum_up(total)

@@ -1,12 +1,12 @@
 """Seam slice: fold the previous sublayer into the streams, collapse them, square and project them.
 
-A task owns 32 hidden columns of all four streams for every row of the step. Sixteen lanes hold a token, two
-columns each, so the fold, the collapse and the sum of squares of a token stay in registers; only the gate
-projection (24 x 128 values against 128 x rows) goes through LDS, to an fp32 MFMA.
+A task owns 32 hidden columns of all four streams for every row of the step. Sixteen lanes hold a token,
+two columns each, so the fold, the collapse and the sum of squares of a token stay in registers; only the
+gate projection (24 x 128 values against 128 x rows) goes through LDS, to an fp32 MFMA.
 
-LDS layout of a projection operand, 128 values a line (a token, or a row of hc_fn): value k = 16 w + 4 s + d
-lies at word 32 d + 4 (w ^ (line & 7)) + s. Wave w's lane group d then reads the values of its four MFMA steps s
-with one 16-byte access, and eight neighbouring lines fall on different banks.
+LDS layout of a projection operand, 128 values a line (a token, or a row of hc_fn): value k = 16 w + 4 s +
+d lies at word 32 d + 4 (w ^ (line & 7)) + s. Wave w's lane group d then reads the values of its four MFMA
+steps s with one 16-byte access, and eight neighbouring lines fall on different banks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _spot(line: Any, k_wave: Any, lane_group: Any) -> Any:
 
 
 def _fold(c: Context, token: Any, at: Any, a: dict[str, Any]) -> list[Any]:
-    """Words of R for the lane's two columns, one a stream (attention.md 3.1: products rounded, last one fused)."""
+    """R of the lane's two columns, a word a stream (attention.md 3.1: the last product is fused)."""
     row = at + token * (4 * c.build.shape.hidden * 2)
     step = c.build.shape.hidden * 2
     old = [ll.global_load(a["res_in"], row + step * o) for o in range(4)]
@@ -98,12 +98,21 @@ def _token(c: Context, task: Any, token: Any, a: dict[str, Any]) -> None:
             line = spot + (((2 * o + (pair >> 3)) ^ (token & 7)) << 4)
             ll.lds_store(c.lds, line, streams[o][0])
             ll.lds_store(c.lds, (line, 128), streams[o][1])
-        mailbox.put(c, build.scratch.lin + task * 128, token * (hidden * 4) + pair * 8, _collapse(c, token, streams, a))
+        mailbox.put(
+            c,
+            build.scratch.lin + task * 128,
+            token * (hidden * 4) + pair * 8,
+            _collapse(c, token, streams, a),
+        )
         total = _squares(streams)
         if pair == 0:
             per_row = (build.shape.mix + 1) * 8
-            mailbox.put(c, build.scratch.pmix + task * (rows * per_row) + 8 * build.shape.mix, token * per_row,
-                        total.bitcast(Int32))
+            mailbox.put(
+                c,
+                build.scratch.pmix + task * (rows * per_row) + 8 * build.shape.mix,
+                token * per_row,
+                total.bitcast(Int32),
+            )
 
 
 def _weight_word(c: Context, v: Any) -> Any:
@@ -122,7 +131,7 @@ def _weights_to_lds(c: Context, unit: Any, four: Any) -> None:
 
 @ll.device
 def _project(c: Context, task: Any, first: Any) -> None:
-    """Gate partials of tokens first .. first + 15 (3.3): eight waves split k, their sums added in wave order."""
+    """Gate partials of 16 tokens (3.3): eight waves split k, their sums are added in wave order."""
     build = c.build
     rows, mix, red = build.shape.rows, build.shape.mix, build.seam.red
     column, group = c.lane & 15, c.lane >> 4
@@ -144,15 +153,38 @@ def _project(c: Context, task: Any, first: Any) -> None:
         for w in range_constexpr(8):
             total = total + ll.lds_load(c.lds, (part, 2048 * w))
         per_row = (mix + 1) * 8
-        mailbox.put(c, build.scratch.pmix + task * (rows * per_row), (first + t) * per_row + j * 8, total.bitcast(Int32))
+        mailbox.put(
+            c,
+            build.scratch.pmix + task * (rows * per_row),
+            (first + t) * per_row + j * 8,
+            total.bitcast(Int32),
+        )
     fx.barrier()
 
 
-def seam_slice(c: Context, tasks: Tasks, res_in: Any, pend: Any, post_in: Any, comb_in: Any, pre_in: Any,
-               hc_fn: Any, res_out: Any, fold: bool) -> None:
+def seam_slice(
+    c: Context,
+    tasks: Tasks,
+    res_in: Any,
+    pend: Any,
+    post_in: Any,
+    comb_in: Any,
+    pre_in: Any,
+    hc_fn: Any,
+    res_out: Any,
+    fold: bool,
+) -> None:
     """Slices: R to res_out, LIN and PMIX pairs to the scratch. ``fold`` off takes res_in as it is."""
-    a = {"res_in": res_in, "pend": pend, "post_in": post_in, "comb_in": comb_in, "pre_in": pre_in, "hc_fn": hc_fn,
-         "res_out": res_out, "fold": fold}
+    a = {
+        "res_in": res_in,
+        "pend": pend,
+        "post_in": post_in,
+        "comb_in": comb_in,
+        "pre_in": pre_in,
+        "hc_fn": hc_fn,
+        "res_out": res_out,
+        "fold": fold,
+    }
     c = renew(c)
     each(c, tasks, lambda task: _slice(c, task, a))
 
@@ -175,5 +207,5 @@ def _slice(c: Context, task: Any, a: dict[str, Any]) -> None:
     if const_expr(rows <= TOKENS):
         _project(c, task, Int32(0))
     else:
-        for tile in range(0, (rows + TOKENS - 1) // TOKENS, 1, unroll=1):
+        for tile in range(0, (rows + TOKENS - 1) // TOKENS, 1, unroll=1):  # type: ignore[call-overload]
             _project(c, task, Int32(tile) * TOKENS)

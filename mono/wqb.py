@@ -1,7 +1,7 @@
 """wq_b: the query projection of the rank's heads, RoPE on each head's last dims, bf16 out.
 
-A workgroup's tasks lie 256 tasks (4096 rows, eight heads) apart, so all of them are the same 16 dims of a head:
-a workgroup rotates either all its rows or none, and one (cos, sin) a thread serves every task.
+A workgroup's tasks lie 256 tasks (4096 rows, eight heads) apart, so all of them are the same 16 dims of a
+head: a workgroup rotates either all its rows or none, and one (cos, sin) a thread serves every task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def wqb_weights(c: Context, how: Gemv, data: Any, codes: Any) -> list[Any]:
     if how.per_workgroup * grid != how.tiles or how.per_workgroup & (how.per_workgroup - 1):
         raise ValueError(f"wq_b: {how.tiles} tiles on {grid} workgroups; a power of two each is built")
     matrix = gemv.Matrix(data, codes, how.rows, how.k)
-    return [gemv.load_weights(c, matrix, c.workgroup + grid * k, _steps(how)) for k in range(how.per_workgroup)]
+    return [
+        gemv.load_weights(c, matrix, c.workgroup + grid * k, _steps(how)) for k in range(how.per_workgroup)
+    ]
 
 
 def _slice(c: Context) -> rows.Slice:
@@ -80,7 +82,9 @@ def _heads(c: Context, gemv_how: Gemv, first: Any, live_rows: Any, angle: Any, q
 
 
 @ll.device
-def _pass(c: Context, how: Gemv, weights: list[Any], first: Any, regs: list[Any], angle: Any, q: Any) -> list[Any]:
+def _pass(
+    c: Context, how: Gemv, weights: list[Any], first: Any, regs: list[Any], angle: Any, q: Any
+) -> list[Any]:
     shape, width = c.build.shape, c.build.pass_width
     s = _slice(c)
     live_rows = fx.min(Int32(width), shape.rows - first)
@@ -95,7 +99,9 @@ def _pass(c: Context, how: Gemv, weights: list[Any], first: Any, regs: list[Any]
 
 
 @ll.device
-def wqb_product(c: Context, how: Gemv, site: Site, weights: list[Any], cos_sin: Any, pos: Any, q: Any) -> None:
+def wqb_product(
+    c: Context, how: Gemv, site: Site, weights: list[Any], cos_sin: Any, pos: Any, q: Any
+) -> None:
     """Wait for every q row, then all passes: q of the rank's heads, bf16 [row][head][dim]."""
     shape, width = c.build.shape, c.build.pass_width
     s = _slice(c)
@@ -106,6 +112,6 @@ def wqb_product(c: Context, how: Gemv, site: Site, weights: list[Any], cos_sin: 
     if const_expr(single):
         _pass(c, how, weights, Int32(0), regs, angle, q)
     else:
-        for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):
+        for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):  # type: ignore[call-overload]
             first = Int32(p) * width
             regs = _pass(c, how, weights, first, regs, _angle(c, how, first, pos, cos_sin), q)

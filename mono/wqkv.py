@@ -1,8 +1,8 @@
 """wqkv: the fused wq_a / wkv projection, 112 row tiles x 2 K halves, as fp32 partial sums.
 
-Three calls, so that a generated kernel can put other work between them: the weights go out before the seam's
-norm, the first activation rows before the weights of wq_b, the product last. Memory answers in order, so what is
-needed first is asked for first.
+Three calls, so that a generated kernel can put other work between them: the weights go out before the
+seam's norm, the first activation rows before the weights of wq_b, the product last. Memory answers in
+order, so what is needed first is asked for first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Part:
 def wqkv_weights(c: Context, tasks: Tasks, how: Gemv, data: Any, codes: Any) -> Part:
     """Issue the weight loads of the workgroup's part; a workgroup without one loads nothing."""
     if tasks.count > tasks.span or how.parts != 2:
-        raise ValueError(f"wqkv: {tasks.count} parts on {tasks.span} workgroups, {how.parts} K parts; one each and 2 are built")
+        raise ValueError(
+            f"wqkv: {tasks.count} tasks on {tasks.span} workgroups and {how.parts} K parts; "
+            "built are one task a workgroup and two parts"
+        )
     part = c.workgroup - tasks.first
     live = fx.Uint32(part) < fx.Uint32(tasks.count)
     inside = live.select(part, Int32(0))
@@ -48,7 +51,14 @@ def wqkv_weights(c: Context, tasks: Tasks, how: Gemv, data: Any, codes: Any) -> 
 
 def _slice(c: Context, part: Part) -> rows.Slice:
     front, scratch, k = c.build.front, c.build.scratch, part.how.k
-    return rows.Slice(k, k * part.how.parts, scratch.x8 + part.half * k, scratch.x8s + part.half * (k // 8), front.xl, front.xsl)
+    return rows.Slice(
+        k,
+        k * part.how.parts,
+        scratch.x8 + part.half * k,
+        scratch.x8s + part.half * (k // 8),
+        front.xl,
+        front.xsl,
+    )
 
 
 @ll.device
@@ -71,7 +81,9 @@ def _sums(c: Context, part: Part, first: Any, live_rows: Any) -> None:
         spot = (r >> 2) * 256 + t * 16 + (r & 3) * 4
         total = gemv.sum_waves(c, c.build.front.red, spot)
         region = c.build.scratch.qkvp + part.half * (shape.rows * shape.qkv_rows * 8) + part.tile * 128
-        mailbox.put(c, region + first * (shape.qkv_rows * 8), t * (shape.qkv_rows * 8) + r * 8, total.bitcast(Int32))
+        mailbox.put(
+            c, region + first * (shape.qkv_rows * 8), t * (shape.qkv_rows * 8) + r * 8, total.bitcast(Int32)
+        )
 
 
 @ll.device
@@ -98,5 +110,5 @@ def wqkv_product(c: Context, part: Part, regs: list[Any]) -> None:
         if const_expr(shape.rows <= width):
             _pass(c, part, Int32(0), regs)
         else:
-            for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):
+            for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):  # type: ignore[call-overload]
                 regs = _pass(c, part, Int32(p) * width, regs)
