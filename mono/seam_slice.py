@@ -62,9 +62,8 @@ def _fold(c: Context, token: Any, at: Any, a: dict[str, Any]) -> list[Any]:
     return out
 
 
-def _collapse(c: Context, token: Any, streams: list[Any], a: dict[str, Any]) -> Any:
+def _collapse(c: Context, streams: list[Any], pre: Any) -> Any:
     """The layer input's word (3.2): pre-gated sum of the streams, from 0, products rounded."""
-    pre = ll.global_load(a["pre_in"], token * 16, Float32, 4)
     total = fx.Vector.filled(2, 0.0, Float32)
     for h in range(4):
         total = total + _both(pre[h]) * streams[h]
@@ -87,6 +86,7 @@ def _token(c: Context, task: Any, token: Any, a: dict[str, Any]) -> None:
     if token < rows:
         pair = c.lane & 15
         at = pair * 4 + task * 64
+        pre = ll.global_load(a["pre_in"], token * 16, Float32, 4)
         words = _fold(c, token, at, a)
         row = at + token * (4 * hidden * 2)
         for o in range_constexpr(4):
@@ -102,7 +102,7 @@ def _token(c: Context, task: Any, token: Any, a: dict[str, Any]) -> None:
             c,
             build.scratch.lin + task * 128,
             token * (hidden * 4) + pair * 8,
-            _collapse(c, token, streams, a),
+            _collapse(c, streams, pre),
         )
         total = _squares(streams)
         if pair == 0:
@@ -116,9 +116,9 @@ def _token(c: Context, task: Any, token: Any, a: dict[str, Any]) -> None:
 
 
 def _weight_word(c: Context, v: Any) -> Any:
-    """bf16(f) + bf16(f - bf16(f)), taken away from f rather than added up, so a NaN of any payload stays."""
-    rest = v - fmt.bf16_round(c.build.how, v)
-    return v - (rest - fmt.bf16_round(c.build.how, rest))
+    """The weight in two bf16 parts, as their exact sum (3.3)."""
+    high = fmt.bf16_round(c.build.how, v)
+    return high + fmt.bf16_round(c.build.how, v - high)
 
 
 def _weights_to_lds(c: Context, unit: Any, four: Any) -> None:
