@@ -170,8 +170,6 @@ class ArchSpec(Spec):
         return {m.name: m for m in self.mfma}[name]
 
 
-
-
 # ---------------------------------------------------------------- model
 
 
@@ -326,21 +324,32 @@ class BuildSpec(Spec):
 # ---------------------------------------------------------------- numerics
 
 
-class Budget(Spec):
-    """How far one output may be from its reference, and why.
+class Term(Spec):
+    """A scalar that error bounds are made of.
 
-    `bits`: equal bit for bit. Otherwise an element passes if
-    |got - want| <= rtol * |want| + atol (+ one rounding step of `dtype` where `tie` is set and the
-    exact value lies within that distance of a rounding tie).
+    `formula` is arithmetic over the names of the model's sizes, the summation order and earlier terms
+    (reference/formula.py evaluates it); a mapping gives one formula per GEMV strategy.
+    """
+
+    name: str
+    formula: str | dict[str, str]
+    derivation: str
+
+
+class Budget(Spec):
+    """How far one output of one stage may be from the reference, and why.
+
+    `bits`: equal bit for bit. `bound`: |got - exact| <= bound, element by element. `rounded`: got lies between
+    the roundings (to `dtype`) of exact - bound and exact + bound, so a neighbour passes only near a tie.
+    `formula` is the bound in words of `terms`; the derivation says where each part comes from.
     """
 
     stage: str
     output: str
     dtype: Literal["f32", "bf16", "e4m3", "e8m0", "i32", "bytes"]
-    bits: bool = False
-    rtol: Annotated[float, Field(ge=0)] = 0.0
-    atol: Annotated[float, Field(ge=0)] = 0.0
-    tie: bool = False
+    rule: Literal["bits", "bound", "rounded"]
+    terms: tuple[str, ...] = ()
+    formula: str
     derivation: str
 
 
@@ -352,4 +361,5 @@ class NumericsSpec(Spec):
     name: str
     kernel: Literal["k1"]
     model: str
+    terms: tuple[Term, ...]
     budgets: tuple[Budget, ...]
