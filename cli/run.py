@@ -35,7 +35,6 @@ def _k1(
     inputs: Annotated[Path | None, typer.Option(help="run on a folder written by --save")] = None,
     save: Annotated[Path | None, typer.Option(help="write every launch argument and output to this folder")] = None,
     report: Annotated[Path | None, typer.Option(help="write an HTML report")] = None,
-    specs: Annotated[Path | None, typer.Option(help="folder of spec files instead of the shipped ones")] = None,
     json_: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
 ) -> None:
     """K1 (attention seam and front) of one decoder layer, compared with the float64 reference."""
@@ -44,6 +43,6 @@ def _k1(
     options = Options(
         arch=arch, tp=tp, rows=rows, ratio=ratio, fold=fold, index=index, window=window, timeline=timeline, layer=layer,
         rank=rank, weights=weights, seed=seed, order=order, mfma=mfma, trans=trans, check=check, inputs=inputs,
-        save=save, report=report, specs=specs, json=json_,
+        save=save, report=report, json=json_,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options) else 1)
