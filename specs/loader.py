@@ -81,6 +81,16 @@ class Specs:
         """The spec `name`: `gfx942`, or `arch/gfx942` where a bare name is used by two kinds."""
         return self._source(name).spec
 
+    def key(self, name: str) -> str:
+        """`kind/name` of the spec that `name` stands for."""
+        return self._source(name).key
+
+    def resolved(self, name: str) -> Map:
+        """All values with their places; a default's place is the start of the file."""
+        source = self._source(name)
+        values = source.spec.model_dump(exclude={"inherits"}, exclude_none=True)
+        return cast(Map, _filled(source.tree, tree.graft(values, source.tree.where)))
+
     def where(self, name: str, *path: str | int) -> Where:
         """The place of a value, for findings about it that other folders make."""
         return self._source(name).at(*path)
@@ -112,6 +122,21 @@ class Specs:
         raise UnknownSpec(
             f"no spec is named `{name}`", fix=near(name, {k.partition("/")[2] for k in self.sources})
         )
+
+
+def _filled(stated: tree.Tree, full: tree.Tree) -> tree.Tree:
+    """The tree `full` with the places of those values that `stated` has too."""
+    if isinstance(stated, Map) and isinstance(full, Map):
+        return Map(stated.where, {k: _filled_entry(stated, k, e) for k, e in full.entries.items()})
+    if isinstance(stated, tree.Seq) and isinstance(full, tree.Seq):
+        pairs = zip(stated.items, full.items, strict=True)
+        return tree.Seq(stated.where, tuple(_filled(a, b) for a, b in pairs))
+    return Leaf(stated.where, full.value) if isinstance(full, Leaf) else full
+
+
+def _filled_entry(stated: Map, key: str, entry: Entry) -> Entry:
+    mine = stated.entries.get(key)
+    return Entry(mine.where, _filled(mine.value, entry.value)) if mine else entry
 
 
 def default_root() -> Path:
