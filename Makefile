@@ -41,7 +41,7 @@ quick: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python scripts/typecheck.py
+	$(BIN)/mypy -p flymono
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/flymono spec check
 	$(BIN)/flymono spec schema --check

@@ -1,6 +1,6 @@
 """`flymono plan k1`: every number of a build, for people (tables) or for programs (`--json`).
 
-A refused key is no error of the program: all reasons and the nearest supported build are printed, exit code 2.
+A refused key is an answer: all reasons and the nearest supported build are printed, with exit code 2.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def show(key: BuildKey, *, default_tp: bool, json: bool) -> None:
     specs = load()
     offered = specs.arch.get(key.arch)
     if default_tp:
-        key = replace(key, tp=offered.tp[0] if offered else 1)
+        key = replace(
+            key, tp=offered.tp[0] if offered else 1
+        )  # an unknown arch is refused with its own reason
     try:
         plan = plan_k1(specs, key)
     except Unsupported as refused:

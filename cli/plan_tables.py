@@ -1,8 +1,9 @@
-"""A plan as tables for a terminal. Column texts are the plan's own names and reasons; nothing is computed here."""
+"""A plan as tables for a terminal: the plan's own names, numbers and reasons; nothing is computed here."""
 
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..runtime.plan import K1Plan
@@ -53,14 +54,17 @@ def _table(title: str, *columns: str, note: str = "") -> Table:
 
 
 def _row(table: Table, *cells: object) -> None:
-    table.add_row(*(f"{c:,}" if isinstance(c, int) and not isinstance(c, bool) else str(c) for c in cells))
+    table.add_row(
+        *(f"{c:,}" if isinstance(c, int) and not isinstance(c, bool) else escape(str(c)) for c in cells)
+    )
 
 
 def _head(plan: K1Plan, out: Console) -> None:
     out.print(f"[bold]{plan.key.id}[/]", highlight=False)
+    limit = plan.row_limit
     lines = [
         f"grid       {plan.grid} workgroups x {plan.block} lanes ({plan.waves} waves): {plan.grid_why}",
-        f"rows       {plan.key.rows} of at most {plan.row_limit.rows} ({plan.row_limit.by}: {plan.row_limit.why})",
+        f"rows       {plan.key.rows} of at most {limit.rows} ({limit.by}: {limit.why})",
         _passes("passes", plan.passes),
         _passes("gate tiles", plan.mix_passes),
     ]
@@ -205,7 +209,7 @@ def _abi(plan: K1Plan) -> Table:
 
 
 def _shape(a: Argument) -> str:
-    return "\\[" + ", ".join("?" if n < 0 else str(n) for n in a.shape) + "]" if a.shape else "scalar"
+    return "[" + ", ".join("?" if n < 0 else str(n) for n in a.shape) + "]" if a.shape else "scalar"
 
 
 def _access(a: Argument) -> str:

@@ -9,7 +9,7 @@ from ..specs.emit import emit
 from ..specs.findings import UserError
 from ..specs.loader import Specs
 from ..specs.schema import ArchSpec
-from ..specs.tree import Tree, graft
+from ..specs.tree import Tree
 
 
 def as_json(specs: Specs, name: str) -> str:
@@ -47,7 +47,5 @@ def derived_lines(specs: Specs, name: str) -> Iterator[str]:
         yield f"# pass width {report.width}{' (auto)' if report.auto else ''}: {report.why}"
         yield f"# row limit  {report.limit.rows}: {report.limit.by}: {report.limit.why}"
         tight = report.tightest
-        yield (
-            f"# tightest   {tight.stage} at TP{tight.tp}, {tight.rows} rows: {tight.bytes} of {report.budget} bytes "
-            f"of LDS, {tight.slack} left\n"
-        )
+        need = f"{tight.bytes} of {report.budget} bytes of LDS, {tight.slack} left"
+        yield f"# tightest   {tight.stage} at TP{tight.tp}, {tight.rows} rows: {need}\n"

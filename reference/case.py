@@ -5,7 +5,8 @@ Invariants
  - What a build must not read is NaN (seam inputs of a build without fold).
  - Every case that has room for it holds: several requests of several rows, a window that is not full, a
    top-k list that is not full, -1 inside a top-k list, stale entries past it, padded rows (slot -1, all
-   zero), a row so small that eps decides its norm, and an all-zero MXFP8 group in a live row.
+   zero), a row so small that eps decides its norm, an all-zero live row, and an all-zero MXFP8 group in a
+   live row.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ def default_padding(rows: int) -> int:
 def _metadata(draws: Draws, model: ModelSpec, sizes: K1Sizes, case: dict[str, int], positions: int) -> Metadata:
     """Requests of 1 .. draft + 1 rows; long, short and middling contexts in turn."""
     rows, padded, ratio, window = case["rows"], case["padded"], case["ratio"], case["window"]
-    request, position, last = [], [], []
+    request: list[int] = []
+    position: list[int] = []
+    last: list[int] = []
     reach = sizes.topk * max(ratio, 1)
     spans = [(min(2 * reach, positions // 2), positions - 8), (0, sizes.window // 2), (sizes.window, reach)]
     while len(request) < rows - padded:
@@ -113,8 +116,8 @@ def _metadata(draws: Draws, model: ModelSpec, sizes: K1Sizes, case: dict[str, in
         # A draft build's window list covers the whole block, also the rows behind a token.
         last += [start + count - 1] * count if window != sizes.window else range(start, start + count)
     first = [max(0, p - sizes.window + 1) for p in position]
-    lists = (request, position, first, last)
-    return Metadata(*(torch.tensor(values + [0] * padded) for values in lists), padded=padded)
+    rows_of = [torch.tensor(values + [0] * padded) for values in (request, position, first, last)]
+    return Metadata(rows_of[0], rows_of[1], rows_of[2], rows_of[3], padded)
 
 
 def _window_lists(draws: Draws, meta: Metadata, window: int) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -171,7 +174,7 @@ def _cache(draws: Draws, sizes: K1Sizes, blocks: int, fp8: str) -> tuple[Tensor,
 
 
 def _streams(draws: Draws, sizes: K1Sizes, rows: int, padded: int) -> tuple[Tensor, Tensor]:
-    """res_in and pend with outlier columns, a zero group, a tiny row and zero padded rows (float64)."""
+    """res_in and pend with outlier columns, a zero group, a tiny row, a zero row and zero padding (float64)."""
     column = torch.where(draws.uniform(sizes.hidden) < 0.004, 12.0, 1.0).to(torch.float64)
     residual = draws.normal(rows, sizes.streams, sizes.hidden) * column
     pend = 0.5 * draws.normal(rows, sizes.hidden) * column
@@ -182,6 +185,8 @@ def _streams(draws: Draws, sizes: K1Sizes, rows: int, padded: int) -> tuple[Tens
     if live > 2:
         residual[live - 1] *= 1e-10
         pend[live - 1] *= 1e-10
+    if live > 5:
+        residual[live - 2], pend[live - 2] = 0.0, 0.0
     return residual, pend
 
 

@@ -42,9 +42,10 @@ class Draws:
     def normal(self, *shape: int) -> Tensor:
         """float64 with mean 0 and variance 1: the sum of four uniform 16-bit numbers, so within +-3.47."""
         words = self.words(*shape)
-        total = sum(((words >> shift) & 0xFFFF) for shift in (0, 16, 32, 48))
-        assert isinstance(total, Tensor)
-        return (total.to(torch.float64) - 2.0 * 65535) / (65536 * (1 / 3) ** 0.5)
+        parts = [(words >> shift) & 0xFFFF for shift in (0, 16, 32, 48)]
+        total = torch.stack(parts).sum(0)
+        centred: Tensor = total.to(torch.float64) - 2.0 * 65535
+        return centred / (65536 * (1 / 3) ** 0.5)
 
     def permutation(self, count: int) -> Tensor:
         """int64 permutation of 0 .. count - 1."""

@@ -112,10 +112,11 @@ def encode(value: Tensor, flavour: Fp8) -> Tensor:
     return torch.where(bad, nan, code).to(torch.uint8)
 
 
-def fp8_ordinal(codes: Tensor) -> Tensor:
-    """Integers in the order of e4m3 values (neighbours differ by 1, both zeros are 0)."""
-    magnitude = codes.to(torch.int64) & 0x7F
-    return torch.where(codes.to(torch.int64) >= 128, -magnitude, magnitude)
+def fp8_ordinal(codes: Tensor, flavour: Fp8) -> Tensor:
+    """Integers in the order of e4m3 values (neighbours differ by 1, both zeros are 0); NaN is 255."""
+    wide = codes.to(torch.int64)
+    ordinal = torch.where(wide >= 128, -(wide & 0x7F), wide & 0x7F)
+    return torch.where(torch.isnan(decode(codes, flavour)), 255, ordinal)
 
 
 def to_fnuz(codes: Tensor) -> Tensor:

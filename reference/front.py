@@ -26,13 +26,15 @@ def _thread_sums(value: Tensor, order: SumOrder, vector: int) -> Tensor:
     """Squares summed a thread: thread i owns `vector` columns at i * vector of every chunk, in order."""
     threads = order.lanes * order.norm_waves
     pad = -value.shape[-1] % (threads * vector)
-    chunks = torch.nn.functional.pad(value * value, (0, pad)).unflatten(-1, (-1, threads, vector))
+    squares = torch.nn.functional.pad(value * value, (0, pad))
+    chunks = torch.unflatten(squares, -1, (-1, threads, vector))
     return f32.ordered_sum(chunks.transpose(-3, -2).flatten(-2), -1)
 
 
 def sum_of_squares(value: Tensor, order: SumOrder, vector: int, offsets: tuple[int, ...]) -> Tensor:
     """Float32 sum of squares of rows: threads, a butterfly over lanes, then waves pairwise."""
-    waves = _thread_sums(value.to(F32), order, vector).unflatten(-1, (order.norm_waves, order.lanes))
+    threads = _thread_sums(value.to(F32), order, vector)
+    waves = torch.unflatten(threads, -1, (order.norm_waves, order.lanes))
     return f32.pairwise_sum(f32.butterfly(waves, offsets))
 
 
@@ -65,8 +67,8 @@ def norm_exact(value: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def _k_blocks(x: Tensor, w: Tensor, width: int) -> Tensor:
     """Exact dot products of K blocks of `width`, float64 [K / width, S, N]."""
-    xs = x.unflatten(-1, (-1, width)).transpose(0, 1)
-    ws = w.unflatten(-1, (-1, width)).permute(1, 2, 0)
+    xs = torch.unflatten(x, -1, (-1, width)).transpose(0, 1)
+    ws = torch.unflatten(w, -1, (-1, width)).permute(1, 2, 0)
     return torch.bmm(xs, ws)
 
 
@@ -80,7 +82,7 @@ def gemv_part(x: Tensor, w: Tensor, order: SumOrder) -> Tensor:
     width = order.k_step // 4 if split else order.k_step
     blocks = _k_blocks(x, w, width)
     blocks = f32_grid(blocks) if split else blocks
-    steps = blocks.unflatten(0, (-1, order.k_step // width))
+    steps = torch.unflatten(blocks, 0, (-1, order.k_step // width))
     total = torch.zeros(x.shape[0], w.shape[0], dtype=F32)
     for wave in range(order.waves):
         acc = torch.zeros_like(total)

@@ -61,7 +61,7 @@ def quantise_with(value: Tensor, codes: Tensor, flavour: Fp8) -> Tensor:
 
 def group_max(value: Tensor, group: int) -> Tensor:
     """Largest magnitude of each group of consecutive values; NaN wins (float64 [..., n / group])."""
-    return value.to(F64).abs().unflatten(-1, (-1, group)).amax(-1)
+    return torch.unflatten(value.to(F64).abs(), -1, (-1, group)).amax(-1)
 
 
 def mxfp8(value: Tensor, group: int, flavour: Fp8) -> Blocks:

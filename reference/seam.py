@@ -67,7 +67,7 @@ def split_fn(fn: Tensor) -> Tensor:
 
 def _sliced(value: Tensor, order: SumOrder, streams: int) -> Tensor:
     """[..., C * D] as [..., slices, C * columns]: a slice takes its columns of every stream."""
-    cut = value.unflatten(-1, (streams, -1, order.slice_columns))
+    cut: Tensor = torch.unflatten(value, -1, (streams, -1, order.slice_columns))
     return cut.transpose(-3, -2).flatten(-2)
 
 
@@ -80,13 +80,13 @@ def partials(residual: Tensor, fn: Tensor, order: SumOrder) -> Tensor:
     streams = residual.shape[1]
     r = _sliced(residual.to(F32).flatten(1), order, streams)
     weights = _sliced(split_fn(fn), order, streams)
-    r_wave, w_wave = (v.unflatten(-1, (order.waves, -1)) for v in (r, weights))
+    r_wave, w_wave = (torch.unflatten(v, -1, (order.waves, -1)) for v in (r, weights))
     total = torch.zeros(r.shape[0], weights.shape[0], r.shape[1], order.waves, dtype=F32)
     for k in range(r_wave.shape[-1]):
         total = f32.fma_near(r_wave[:, None, ..., k], w_wave[None, ..., k], total)
     mix = f32.ordered_sum(total, -1)
     squares = r * r
-    lane = squares.unflatten(-1, (order.lanes, -1))
+    lane = torch.unflatten(squares, -1, (order.lanes, -1))
     sq = f32.butterfly(f32.ordered_sum(lane, -1), (32, 16, 8, 4, 2, 1))
     return torch.cat([mix, sq[:, None]], 1).permute(2, 0, 1).contiguous()
 
@@ -102,7 +102,8 @@ def partials_exact(residual: Tensor, fn: Tensor, order: SumOrder) -> tuple[Tenso
 
 def _sum_partials(partial: Tensor, order: SumOrder) -> Tensor:
     """Slices in groups, group sums in order: float32 [S, mix + 1]."""
-    return f32.ordered_sum(f32.ordered_sum(partial.unflatten(0, (-1, order.gate_group)), 1), 0)
+    groups = torch.unflatten(partial, 0, (-1, order.gate_group))
+    return f32.ordered_sum(f32.ordered_sum(groups, 1), 0)
 
 
 def _sigmoid(z: Tensor) -> Tensor:
@@ -131,7 +132,8 @@ def gates(partial: Tensor, weights: K1Weights, sizes: K1Sizes, order: SumOrder) 
     z = f32.fma(v, scale, weights.hc_base)
     pre = _sigmoid(z[:, :c]) + torch.tensor(sizes.hc_eps, dtype=F32)
     post = _sigmoid(z[:, c : 2 * c]) * sizes.post_multiplier
-    return Gates(post, sinkhorn(z[:, 2 * c :].unflatten(-1, (c, c)), sizes.sinkhorn, sizes.hc_eps), pre)
+    logits = torch.unflatten(z[:, 2 * c :], -1, (c, c))
+    return Gates(post, sinkhorn(logits, sizes.sinkhorn, sizes.hc_eps), pre)
 
 
 def sinkhorn_steps(logits: Tensor, rounds: int, eps: float) -> list[Tensor]:
@@ -159,7 +161,8 @@ def gates_exact(total: Tensor, weights: K1Weights, sizes: K1Sizes) -> Gates:
     z, _ = logits_exact(total, weights, sizes)
     pre = torch.sigmoid(z[:, :c]) + sizes.hc_eps
     post = torch.sigmoid(z[:, c : 2 * c]) * sizes.post_multiplier
-    comb = sinkhorn_steps(z[:, 2 * c :].unflatten(-1, (c, c)), sizes.sinkhorn, sizes.hc_eps)[-1]
+    logits = torch.unflatten(z[:, 2 * c :], -1, (c, c))
+    comb = sinkhorn_steps(logits, sizes.sinkhorn, sizes.hc_eps)[-1]
     return Gates(post, comb, pre)
 
 

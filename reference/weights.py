@@ -24,7 +24,7 @@ def dequantise(data: Tensor, codes: Tensor, block: int) -> Tensor:
     """float64 [N, K] of uint8 [N, K] and its codes [N / block, K / block]."""
     scale = pow2(codes.to(torch.int64) - 127).repeat_interleave(block, 1)
     value = torch.take(decode_table(OCP), data.to(torch.int64))
-    return value.unflatten(0, (-1, block)).mul_(scale[:, None]).flatten(0, 1)
+    return torch.unflatten(value, 0, (-1, block)).mul_(scale[:, None]).flatten(0, 1)
 
 
 def magnitudes(data: Tensor, codes: Tensor, block: int) -> Tensor:
@@ -36,7 +36,8 @@ def magnitudes(data: Tensor, codes: Tensor, block: int) -> Tensor:
     table = decode_table(OCP).abs()
     table = torch.where(table > 0, table.clamp_min(2.0**OCP.smallest_exponent), table).to(F32)
     scale = pow2(codes.to(torch.int64) - 127).to(F32).repeat_interleave(block, 1)
-    return torch.take(table, data.to(torch.int64)).unflatten(0, (-1, block)).mul_(scale[:, None]).flatten(0, 1)
+    value = torch.take(table, data.to(torch.int64))
+    return torch.unflatten(value, 0, (-1, block)).mul_(scale[:, None]).flatten(0, 1)
 
 
 @dataclass(frozen=True)

@@ -189,9 +189,13 @@ class Code(Enum):
         "stage {stage}, output {output} has a budget at line {line} already", "remove one of them"
     )
     BUDGET_EMPTY = Rule(
-        "budget of {output} allows nothing and does not say `bits: true`", "state bits, or rtol, atol or tie"
+        "budget of {output} has rule `{rule}` but no terms", "name its terms, or write `rule: bits`"
     )
-    BUDGET_BOTH = Rule("budget of {output} states bits and a tolerance", "keep one of them")
+    BUDGET_BITS = Rule(
+        "budget of {output} is `rule: bits` and names terms", "bits have no bound: remove one of them"
+    )
+    UNKNOWN_TERM = Rule("no term is named `{term}`", "{hint}")
+    UNUSED_TERM = Rule("no budget uses term `{term}`", "name it in a budget, or remove it")
 
     # ---- what only the plan or the compiler can tell
     PLAN_REFUSES = Rule("no plan: {what}", "{hint}")

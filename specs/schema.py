@@ -339,8 +339,9 @@ class Term(Spec):
 class Budget(Spec):
     """How far one output of one stage may be from the reference, and why.
 
-    `bits`: equal bit for bit. `bound`: |got - exact| <= bound, element by element. `rounded`: got lies between
-    the roundings (to `dtype`) of exact - bound and exact + bound, so a neighbour passes only near a tie.
+    `bits`: equal bit for bit. `bound`: |got - exact| <= bound, element by element. `rounded`: got lies
+    between the roundings (to `dtype`) of exact - bound and exact + bound, so a neighbour passes only near
+    a tie.
     `formula` is the bound in words of `terms`; the derivation says where each part comes from.
     """
 

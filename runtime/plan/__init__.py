@@ -9,13 +9,14 @@ from ... import __version__ as __version__
 from .abi import Abi, Argument
 from .export import refusal_json, to_data, to_json
 from .k1 import K1Plan, SpecSet, key_reasons, nearest, plan_k1
-from .keys import BuildKey
+from .keys import BadBuildId, BuildKey
 from .unsupported import Code, Reason, Unsupported
 from .width import WidthReport, width_report
 
 __all__ = [
     "Abi",
     "Argument",
+    "BadBuildId",
     "BuildKey",
     "Code",
     "K1Plan",

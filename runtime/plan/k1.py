@@ -14,6 +14,7 @@ from ...specs.schema import ArchSpec, ModelSpec
 from .abi import Abi, k1_abi
 from .cost import Cost, cost_of
 from .dims import Dims, dims_of
+from .handoff import blocked, programs_of
 from .keys import BuildKey
 from .lds import WAVES, LdsMap, front_struct, seam_struct, union_of
 from .lines import k1_line_faults
@@ -292,6 +293,10 @@ def longest_chain(sites: tuple[Site, ...]) -> int:
 def faults_of(plan: K1Plan, arch: ArchSpec) -> list[str]:
     """Contradictions inside a plan, checked for each plan that is made; the property tests look deeper."""
     faults = order_faults(plan.sites, plan.stages)
+    faults += [
+        f"workgroup {b.workgroup} waits for ever in {b.task.stage} {b.task.index}"
+        for b in blocked(programs_of(plan.stages, plan.sites, plan.grid))
+    ]
     faults += k1_line_faults(plan.dims, plan.key.rows, plan.scratch, arch.memory.line_bytes)
     if plan.lds.total > plan.lds.budget:
         faults.append(f"LDS {plan.lds.total} exceeds {plan.lds.budget}")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...specs.findings import UserError
+
 DEFAULT_WINDOW = 128
 
 _NUMBER = r"(?:0|[1-9][0-9]*)"
@@ -19,6 +21,12 @@ _ID = re.compile(
     rf"(?P<nofold>-nofold)?(?P<index>-index)?(?:-w(?P<window>{_NUMBER}))?(?P<timeline>-timeline)?"
 )
 FORM = "<model>_<kind>-<arch>-tp<T>-s<rows>-r<ratio>[-nofold][-index][-w<window>][-timeline]"
+
+
+class BadBuildId(UserError, ValueError):
+    """The text is not how a build is spelled."""
+
+    __str__ = UserError.__str__
 
 
 @dataclass(frozen=True, order=True)
@@ -53,13 +61,13 @@ class BuildKey:
 
     @classmethod
     def parse(cls, text: str) -> BuildKey:
-        """The key of an id; ValueError for anything that is not the one spelling of a key."""
+        """The key of an id; BadBuildId (a ValueError) for anything but its one spelling."""
         match = _ID.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is not a build id; the form is {FORM}")
+            raise BadBuildId(f"{text!r} is not a build id", fix=f"the form is {FORM}")
         key = cls._from_match(match)
         if key.id != text:
-            raise ValueError(f"{text!r} is not how that build is spelled; write {key.id}")
+            raise BadBuildId(f"{text!r} is not how that build is spelled", fix=f"write {key.id}")
         return key
 
     @classmethod

@@ -5,6 +5,7 @@ workgroup reads any byte of a 128-byte line before the last writer of that line 
 read would leave a stale copy of the whole line in that L2. The rule is checked on byte ranges, so a layout,
 a flag scheme or a reader that breaks it is found before a kernel exists.
 
+A publication is the moment at which a task's stores are visible and its flags are set; a reader has seen the
 publications whose flags it waited for.
 """
 

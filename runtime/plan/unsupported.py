@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ...specs.findings import UserError
+
 
 class Code(StrEnum):
     """Why a build or a spec cannot be planned; `about` explains each code in one sentence."""
@@ -68,20 +70,21 @@ class Reason:
         return f"{self.code}: {self.text} ({self.fix})"
 
 
-class Unsupported(Exception):
+class Unsupported(UserError):
     """No plan exists. `reasons` holds all of them, `nearest` the id of the closest supported build."""
-
-    exit_code = 2
 
     def __init__(self, subject: str, reasons: tuple[Reason, ...], nearest: str | None = None) -> None:
         assert reasons, "a refusal needs a reason"
         self.subject, self.reasons, self.nearest = subject, reasons, nearest
-        lines = [f"{subject} is not supported:"]
-        lines += [f"  {r.code}: {r.text}\n    fix: {r.fix}" for r in reasons]
-        if nearest:
-            lines.append(f"  nearest supported build: {nearest}")
-        super().__init__("\n".join(lines))
+        codes = ", ".join(r.code for r in reasons)
+        super().__init__(f"{subject} is not supported ({codes})")
 
     def render(self) -> str:
-        """The whole message for a terminal, without a trailing newline."""
-        return f"error: {self}"
+        """Every reason with its fix, then the nearest supported build."""
+        lines = [f"error: {self.subject} is not supported:"]
+        lines += [f"  {r.code}: {r.text}\n    fix: {r.fix}" for r in self.reasons]
+        lines += [f"  nearest supported build: {self.nearest}"] if self.nearest else []
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[type[Unsupported], tuple[str, tuple[Reason, ...], str | None]]:
+        return Unsupported, (self.subject, self.reasons, self.nearest)
