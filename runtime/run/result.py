@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flymono.reference.compare import Verdict
+from flymono.reference.verdict import Verdict
 from flymono.runtime.devices.base import Counters
 
 

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from flymono.reference.compare import Verdict
+from flymono.reference.verdict import Verdict
 from flymono.runtime.run.result import RunResult
 
 
