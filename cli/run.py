@@ -28,7 +28,7 @@ def _k1(
     rank: Annotated[int, typer.Option(help="tensor-parallel rank whose weights are used")] = 0,
     weights: Annotated[Path | None, typer.Option(help="safetensors file or folder with the published names")] = None,
     seed: Annotated[int, typer.Option(help="seed of inputs, and of weights where no file is given")] = 0,
-    order: Annotated[str, typer.Option(help="workgroup order: linear, reversed, random or starve")] = "linear",
+    order: Annotated[str, typer.Option(help="workgroup order: linear, reversed, random or starve:N")] = "linear",
     mfma: Annotated[str, typer.Option(help="MFMA arithmetic: exact, fma, cdna3 or perturb")] = "exact",
     trans: Annotated[str, typer.Option(help="exp, rcp, rsq: exact, or ulp (each off by up to one)")] = "exact",
     check: Annotated[bool, typer.Option("--check/--no-check", help="track uninitialised values")] = True,

@@ -135,10 +135,7 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     ready = prepare(options, specs)
     plan = ready.plan
     artefact = api.build(plan.key, ready.specs)
-    device = EmulatorDevice(
-        ready.specs.arch[plan.key.arch], seed=options.seed, order=options.order, check=options.check,
-        mfma=options.mfma, trans=options.trans,
-    )  # fmt: skip
+    device = EmulatorDevice(ready.specs.arch[plan.key.arch], device_options(options))
     given = k1.arguments_of(plan, ready.case, ready.weights)
     if options.save is not None:
         case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
@@ -151,6 +148,13 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     if options.report is not None:
         html.write_html(result, options.report)
     return result
+
+
+def device_options(options: Options) -> dict[str, object]:
+    """The emulator's options that differ from its defaults."""
+    stated = {"order": options.order, "mfma": options.mfma, "trans": options.trans, "check": options.check}
+    defaults = {"order": "linear", "mfma": "exact", "trans": "exact", "check": True}
+    return {"seed": options.seed} | {k: v for k, v in stated.items() if v != defaults[k]}
 
 
 def run_and_print(options: Options) -> bool:

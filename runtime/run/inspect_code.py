@@ -7,12 +7,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from flymono.emulator import CodeObject, implemented_opcodes
+from flymono.emulator import CodeObject, implemented_ops
 
 
 def list_opcodes() -> None:
     """One implemented mnemonic a line, sorted."""
-    for name in sorted(implemented_opcodes()):
+    for name in sorted(implemented_ops()):
         print(name)
 
 
@@ -25,7 +25,7 @@ def show(path: Path, opcodes: bool, disassemble: bool) -> bool:
     if disassemble:
         for pc, _, text in code.disassemble():
             print(f"{pc:6x}  {text}")
-    known = implemented_opcodes()
+    known = implemented_ops()
     counts = code.opcodes()
     missing = sorted(set(counts) - known)
     if opcodes:

@@ -70,7 +70,7 @@ class Ran:
 
 
 def device_of(ready: Prepared, **how: object) -> EmulatorDevice:
-    return EmulatorDevice(ready.specs.arch[ready.plan.key.arch], **{"seed": 0, **how})
+    return EmulatorDevice(ready.specs.arch[ready.plan.key.arch], {"seed": 0, **how})
 
 
 def launch(ready: Prepared, artefact: Artefact | None = None, epoch: int = 3, **how: object) -> Ran:

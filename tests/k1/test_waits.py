@@ -11,8 +11,9 @@ import random
 import pytest
 from running import build_id, device_of, launch, options, specs
 
-from flymono.emulator import CodeObject, EmulationError
+from flymono.emulator import CodeObject
 from flymono.gen import api
+from flymono.runtime.devices.emulator import DeviceError
 from flymono.runtime.run import k1
 from flymono.runtime.run.command import prepare
 
@@ -27,13 +28,13 @@ def test_removed_waits_are_reported(arch: str, tp: int) -> None:
     clean = device_of(ready, trace_guards=True)
     given = k1.arguments_of(ready.plan, ready.case, ready.weights)
     k1.launch(ready.plan, artefact, clean, given)
-    guards = sorted(clean.last_result.guards)
+    guards = sorted(clean.last.guards)
     assert len(guards) >= SAMPLE
     code = CodeObject(artefact.hsaco)
     silent = []
     for pc in random.Random(0).sample(guards, SAMPLE):
         found = _findings(ready, artefact, code.patched(pc, [S_NOP]).data)
-        hits = [f for f in found if f.kind == "missing_wait" and f.other_pc is not None and f.pc > pc]
+        hits = [f for f in found if f.kind == "missing_wait" and f.other_pc >= 0]
         if not hits:
             silent.append(hex(pc))
     assert silent == []
@@ -45,7 +46,7 @@ def _findings(ready, artefact, data: bytes) -> list:
     job = k1.to_launch(ready.plan, bound, data, artefact.kernel, artefact.stage_ranges)
     try:
         device_of(ready).launch(job)
-    except EmulationError as error:
+    except DeviceError as error:
         return list(error.findings)
     return []
 
