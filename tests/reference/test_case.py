@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 import torch
@@ -82,7 +83,7 @@ def test_a_fnuz_cache_holds_no_nan(model: ModelSpec) -> None:
 @pytest.mark.parametrize(
     ("options", "said"), [({"padded": 4}, "at least one row"), ({"positions": 9}, "positions 9")]
 )
-def test_impossible_cases_are_refused(model: ModelSpec, options: dict[str, int], said: str) -> None:
+def test_impossible_cases_are_refused(model: ModelSpec, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make_case(model, rows=4, tp=2, ratio=0, **options)
 

@@ -12,7 +12,7 @@ import torch
 from flymono.reference import front
 from flymono.reference.case import K1Case, make_case
 from flymono.reference.formats import F32, F64
-from flymono.reference.k1 import k1_outputs
+from flymono.reference.k1 import Form, k1_outputs
 from flymono.reference.sizes import K1Sizes, SumOrder
 from flymono.reference.weights import dequantise, magnitudes, random_weights
 from flymono.specs.schema import ModelSpec
@@ -20,7 +20,7 @@ from flymono.specs.schema import ModelSpec
 Bench = Callable[..., Any]
 
 
-def run(b: Any, case: K1Case | None = None, form: str = "promised") -> Any:
+def run(b: Any, case: K1Case | None = None, form: Form = "promised") -> Any:
     return k1_outputs(case or b.case, b.weights, b.sizes, b.order, form)
 
 

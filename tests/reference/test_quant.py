@@ -19,7 +19,7 @@ def around_powers(clamp: float) -> torch.Tensor:
     points = np.concatenate(
         [powers, np.nextafter(powers, np.float32(0)), np.nextafter(powers, np.float32(np.inf))]
     )
-    return torch.from_numpy(np.concatenate([points, np.float32([0.0, 1e-45, 2.0**-126, 3e38])]))
+    return torch.from_numpy(np.concatenate([points, np.array([0.0, 1e-45, 2.0**-126, 3e38], np.float32)]))
 
 
 @BOTH
