@@ -15,12 +15,19 @@ class WriteError(UserError):
     """A file could not be written; nothing was left behind."""
 
 
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that becomes `path` when the block ends without an error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.fchmod(handle, 0o666 & ~_umask())  # mkstemp makes private files
         os.close(handle)
     except OSError as error:
         raise WriteError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,7 +1,7 @@
 """A case in a folder: the launch arguments as the kernel gets them, and the published weights beside them.
 
 The reference needs the published form of the weights (OCP bytes), which a device copy may have
-re-encoded; it is saved under `published.<name>`, so that a folder is complete on every machine.
+re-encoded; where it differs it is saved under `published.<name>`, so that a folder is complete anywhere.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ def save_inputs(
 ) -> None:
     """Write `path/inputs.safetensors`: every argument before the launch, by its ABI name."""
     values = dict(given)
-    values.update({_PUBLISHED + name: value for name, value in weights.tensors().items()})
+    values.update({_PUBLISHED + n: v for n, v in weights.tensors().items() if not _same(v, given[n])})
     facts = {"seed": case.seed, "rank": case.rank}
     folder.save(path, "inputs", plan.key.id, values, facts)
+
+
+def _same(published: torch.Tensor, copy: torch.Tensor | int) -> bool:
+    return isinstance(copy, torch.Tensor) and published.shape == copy.shape and torch.equal(published, copy)
 
 
 def restore(plan: K1Plan, saved: folder.Saved) -> tuple[K1Case, K1Weights]:
@@ -39,10 +43,10 @@ def restore(plan: K1Plan, saved: folder.Saved) -> tuple[K1Case, K1Weights]:
         "index": key.index, "window": key.window, "fp8": plan.strategy.fp8, "seed": saved.facts.get("seed", 0),
     }  # fmt: skip
     names = [f.name for f in fields(K1Case) if f.name not in stated]
-    published = [f.name for f in fields(K1Weights) if f.name != "block"]
-    missing = [n for n in names if n not in saved.values]
-    missing += [_PUBLISHED + n for n in published if _PUBLISHED + n not in saved.values]
+    published = {f.name: f.name for f in fields(K1Weights) if f.name != "block"}
+    published = {n: _PUBLISHED + n if _PUBLISHED + n in saved.values else n for n in published}
+    missing = [n for n in (*names, *published.values()) if n not in saved.values]
     if missing:
         raise folder.FolderError("the folder lacks " + ", ".join(missing))
     case = K1Case(**stated, **{n: saved.values[n] for n in names})  # type: ignore[arg-type]
-    return case, K1Weights(**{n: saved.values[_PUBLISHED + n] for n in published})  # type: ignore[arg-type]
+    return case, K1Weights(**{n: saved.values[stored] for n, stored in published.items()})  # type: ignore[arg-type]

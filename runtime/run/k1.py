@@ -61,7 +61,8 @@ def arguments_of(plan: K1Plan, case: K1Case, weights: K1Weights, epoch: int = 3)
     Weights become the device's copies here: exact, or WeightsError says which tensor and block are not.
     """
     given: dict[str, torch.Tensor | int] = {}
-    given.update(device_copies(weights, fp8=plan.strategy.fp8, layout=plan.strategy.weight_layout))
+    copies = device_copies(weights, fp8=plan.strategy.fp8, layout=plan.strategy.weight_layout)
+    given.update({k: v.clone() for k, v in copies.items()})  # a copy as stored would be the reference's own tensor
     known = {a.name for a in plan.abi.arguments}
     given.update({k: v.clone() for k, v in case.tensors().items() if k in known})
     for name in ("swa_stride", "swa_block", "comp_block", "bt_stride"):
