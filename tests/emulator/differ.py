@@ -102,3 +102,14 @@ def gfx950_only(name: str) -> bool:
     added = ("v_bitop3", "v_cvt_scalef32", "v_cvt_pk_bf16", "v_permlane", "v_maximum3", "v_minimum3", "v_prng",
              "v_cvt_f32_bf16", "f8f6f4", "x16x32_bf16", "x16x32_f16", "32x32x16_bf16", "32x32x16_f16", "x16x64_i8")
     return any(part in name for part in added)
+
+
+@cache
+def _opcodes() -> frozenset[str]:
+    from flymono.emulator import _core
+    return frozenset(_core.opcodes())
+
+
+def implemented(name: str) -> bool:
+    """Whether the core lists `name`; what it lists it must do right, what it does not list it must refuse."""
+    return name in _opcodes()
