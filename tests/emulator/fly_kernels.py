@@ -12,7 +12,7 @@ from pathlib import Path
 import flydsl.compiler as flyc
 import flydsl.expr as fx
 from flydsl._mlir import ir
-from flydsl._mlir.dialects import gpu, rocdl
+from flydsl._mlir.dialects import gpu, llvm, rocdl
 from flydsl.expr import range_constexpr
 from flydsl.expr.typing import Float32, Int32, Int64
 
@@ -164,7 +164,21 @@ def ticket(counter: Int64, out: Int64, unused: Int64, n: Int32):
         fx.generic_store(pointer(Int32, out) + drawn, Int32(1))
 
 
-KERNELS = (vadd, reduce, transpose, bounds, quantise, handoff, rounds, ticket)
+@fx.struct
+class Room:
+    words: fx.Array[Int32, 1024, 16]
+
+
+@flyc.kernel(name="blank", known_block_size=[THREADS, 1, 1])
+def blank(a: Int64, b: Int64, c: Int64, n: Int32):
+    """Room for hand-written code: 256 s_nop, v0..v63, s0..s60 and 4 KB of LDS. Tests patch it from PC 0."""
+    lds = fx.SharedAllocator().allocate(Room)
+    fx.generic_store(lds.words.peek().ptr + fx.thread_idx.x, n)
+    llvm.inline_asm(None, [], "s_nop 0\n" * 256, "~{v63},~{s60},~{memory}", has_side_effects=True)
+    fx.generic_store(pointer(Int32, a) + fx.block_idx.x, fx.generic_load(lds.words.peek().ptr + (fx.thread_idx.x ^ 1)))
+
+
+KERNELS = (vadd, reduce, transpose, bounds, quantise, handoff, rounds, ticket, blank)
 
 
 def launcher(kernel):
