@@ -183,7 +183,7 @@ def test_scale_byte_selection(name: str, m: int, k: int) -> None:
     """{OP_SEL_HI, OP_SEL} picks the byte, for A and B apart; an inline constant scales by its exponent."""
     if not implemented(name):
         pytest.skip("the core does not implement it")
-    place, registers, _ = _format("fp8", m, k)
+    place, _, _ = _format("fp8", m, k)
     data = pack(fill(place, 32, np.ones(k)), "fp8", "gfx950")
     word = np.full(64, 124 | 126 << 8 | 128 << 16 | 131 << 24, np.uint32)
     exponents = [124, 126, 128, 131]

@@ -178,7 +178,8 @@ def test_access_outside_registered_memory_is_an_error() -> None:
     state.v[0] = [4 * lane for lane in range(LANES)]
     state.v[0, 41] = BYTES + 4096 * 1024
     ins = Ins("global_load_dword", (v(16),), (v(0), s(4, 2)))
-    keep = dict(vgprs=state.v[:ROWS], sgprs=[int(x) for x in state.s[:102]], buffers=[("data", data)], rows=ROWS)
+    keep = {"vgprs": state.v[:ROWS], "sgprs": [int(x) for x in state.s[:102]], "buffers": [("data", data)],
+            "rows": ROWS}
     with pytest.raises(Exception, match=r"(?i)lane\D*41"):
         got = execute("gfx942", encode(ins) + encode(WAIT), check=True, **keep)
         raise RuntimeError(str(got.findings))

@@ -68,7 +68,10 @@ plain("v_maximum3_f32", "f32 f32 f32", lambda a, b, c: minmax_2019(minmax_2019(a
 def _med3(_lane: Lane, a: int, b: int, c: int) -> int:
     if any(f32(x).nan for x in (a, b, c)):
         return minmax(minmax(a, b, False), c, False)
-    return minmax(minmax(minmax(a, b, False), c, True), minmax(a, b, True), False)
+    top = f32(minmax(minmax(a, b, True), c, True))
+    if sf.equal(top, f32(a)):
+        return minmax(b, c, True)
+    return minmax(a, c if sf.equal(top, f32(b)) else b, True)
 
 
 _TESTS = {"lt": lambda a, b: sf.less(a, b), "eq": lambda a, b: sf.equal(a, b),
@@ -225,29 +228,35 @@ def _div_fixup(_lane: Lane, q: int, den: int, num: int) -> int:
         return _pack(Num("inf", sign))
     if d.kind == "inf" or n.zero:
         return _pack(Num("fin", sign))
-    gap = (num >> 23 & 0xFF) - (den >> 23 & 0xFF)
-    if gap < -150:
+    if (num >> 23 & 0xFF) - (den >> 23 & 0xFF) < -150:
         return _pack(Num("fin", sign))
-    if gap > 254 or quotient.nan:
+    if quotient.nan:
         return _pack(Num("inf", sign))
     return sign << 31 | q & (MASK32 >> 1)
 
 
 def _div_scale(a: int, den: int, num: int) -> tuple[int, int]:
+    """Scales S0 by 2^64 or 2^-64 so that quotient, reciprocal and remainders stay normal; carry = undo it at the end.
+
+    D is S0 where nothing scales (the printed pseudocode leaves that out). Where both operands scale alike nothing is
+    to be undone. A reciprocal that would be denormal must be avoided because v_rcp flushes it.
+    """
     d, n = f32(den), f32(num)
-    gap = (num >> 23 & 0xFF) - (den >> 23 & 0xFF)
+    up, down = (_pack(sf.multiply(f32(a), Num("fin", 0, sf.power(e)))) for e in (64, -64))
     if d.zero or n.zero:
-        return QNAN, 1
-    if d.kind == "fin" and d.mag < sf.power(-126):
         return QNAN, 0
-    scaled = _pack(sf.multiply(f32(a), Num("fin", 0, sf.power(64))))
-    if gap >= 96:
-        return (scaled if a == den else a), 1
-    if n.kind == d.kind == "fin" and n.mag / d.mag < sf.power(-126):
-        return a, 1
-    if num >> 23 & 0xFF <= 23:
-        return scaled, 1
-    return a, 0
+    if (num >> 23 & 0xFF) - (den >> 23 & 0xFF) >= 96:
+        return (up if a == den else a), 1
+    if d.kind != "fin" or n.kind != "fin":
+        return a, 0
+    if d.mag < sf.power(-126):
+        return up, 0
+    tiny_quotient = n.mag / d.mag < sf.power(-126)
+    if 1 / d.mag < sf.power(-126):
+        return (down if a == den or not tiny_quotient else a), int(tiny_quotient)
+    if tiny_quotient:
+        return (up if a == num else a), 1
+    return (up if num >> 23 & 0xFF <= 23 else a), 0
 
 
 plain("v_div_scale_f32", "f32 f32 f32", _div_scale, dst="carry")
