@@ -27,6 +27,7 @@ const Shape& shape_of(std::uint32_t word) {
 void immediate(const Words& code, Imm kind, Inst& inst) {
   const std::int32_t simm = static_cast<std::int16_t>(code.bits(0, 16));
   inst.imm = kind == Imm::unsigned16 ? static_cast<std::int32_t>(code.bits(0, 16)) : simm;
+  if (kind == Imm::field8) inst.imm = static_cast<std::int32_t>(code.bits(8, 8));
   if (kind != Imm::branch) return;
   const std::int64_t target = std::int64_t{code.pc} + 4 + 4 * std::int64_t{simm};
   if (target < 0 || target >= static_cast<std::int64_t>(code.end)) throw Malformed("a branch out of the code");

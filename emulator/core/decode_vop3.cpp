@@ -105,7 +105,6 @@ Slot mai_slot(const Row& row, unsigned i, const Inst& inst) {
 }
 
 void mai_sources(const Words& code, const Row& row, Inst& inst) {
-  const bool multiply = row.sources >= 3;
   for (unsigned i = 0; i < row.sources; ++i) {
     if (row.src[i].role == Role::tied) {
       inst.src[i] = inst.dst;
@@ -115,17 +114,25 @@ void mai_sources(const Words& code, const Row& row, Inst& inst) {
     const bool sparse_index = row.sources == 4 && i == 2;
     const bool acc = i == 2 ? code.bit(15) && !sparse_index : code.bit(59 + i);
     const bool is_register = accumulators(inst.src[i], acc);
-    if (!is_register && multiply && (i < 2 || sparse_index || inst.src[i].kind != Kind::constant))
+    if (!is_register && (i < 2 || sparse_index || inst.src[i].kind != Kind::constant))
       throw Malformed("an MFMA operand that is not a vector register");
   }
 }
 
+// v_accvgpr_read and _write: the bank is fixed, the modifier and acc bits mean nothing.
+void decode_accvgpr(const Words& code, const Row& row, Inst& inst) {
+  inst.enc = Enc::mai;
+  inst.dst = vector(code.bits(0, 8), 1, row.dst.bank == Bank::acc);
+  inst.src[0] = source(code, code.bits(source_at(0), 9), row.src[0], 0);
+}
+
 void decode_mai(const Words& code, const Row& row, Inst& inst) {
+  if (row.sources == 1) return decode_accvgpr(code, row, inst);
   inst.enc = Enc::mai;
   inst.cbsz = static_cast<std::uint8_t>(code.bits(8, 3));
   inst.abid = static_cast<std::uint8_t>(code.bits(11, 4));
   inst.blgp = static_cast<std::uint8_t>(code.bits(61, 3));
-  inst.dst = vector(code.bits(0, 8), row.dst.dwords, row.dst.bank == Bank::acc || (row.sources >= 3 && code.bit(15)));
+  inst.dst = vector(code.bits(0, 8), row.dst.dwords, code.bit(15));
   mai_sources(code, row, inst);
 }
 

@@ -1,77 +1,11 @@
 #include "disasm.hpp"
 
-#include <bit>
-#include <cstdio>
-#include <iterator>
+#include <utility>
 
-#include "decode_operand.hpp"
-#include "optable.hpp"
+#include "disasm_operand.hpp"
 
 namespace flymono {
 namespace {
-
-std::string hex(std::uint64_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-std::string registers(char bank, unsigned index, unsigned dwords) {
-  const std::string first = std::to_string(index);
-  if (dwords == 1) return bank + first;
-  return bank + ("[" + first + ":" + std::to_string(index + dwords - 1) + "]");
-}
-
-bool is64(Type type) { return type == Type::uint64 || type == Type::int64 || type == Type::f64; }
-
-// -16 .. 64 stand in the encoding as integers, nine floats as floats.
-std::string constant(const Operand& operand, Type type) {
-  static constexpr const char* floats[] = {"0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0.15915494"};
-  const bool wide = is64(type);
-  if (operand.literal) return hex(type == Type::f64 ? operand.value >> 32 : operand.value & 0xffffffff);
-  const std::int64_t integer = wide ? std::bit_cast<std::int64_t>(operand.value)
-                                    : std::bit_cast<std::int32_t>(static_cast<std::uint32_t>(operand.value));
-  if (integer >= -16 && integer <= 64) return std::to_string(integer);
-  for (unsigned i = 0; i < std::size(floats); ++i)
-    if (operand.value == (wide ? inline_double(240 + i) : inline_float(240 + i, type)))
-      return wide && i == 8 ? "0.15915494309189532" : floats[i];
-  return hex(operand.value);
-}
-
-std::string half(const char* name, const Operand& operand) {
-  return operand.dwords == 2 ? name : name + std::string(operand.hi ? "_hi" : "_lo");
-}
-
-std::string aperture(unsigned field) {
-  static constexpr const char* names[] = {"src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit"};
-  return names[field - 235];
-}
-
-std::string plain(const Operand& operand, Type type) {
-  switch (operand.kind) {
-    case Kind::none: return "off";
-    case Kind::sgpr: return registers('s', operand.index, operand.dwords);
-    case Kind::vgpr: return registers('v', operand.index, operand.dwords);
-    case Kind::agpr: return registers('a', operand.index, operand.dwords);
-    case Kind::ttmp: return "ttmp" + registers(' ', operand.index, operand.dwords).substr(1);
-    case Kind::vcc: return half("vcc", operand);
-    case Kind::exec: return half("exec", operand);
-    case Kind::m0: return "m0";
-    case Kind::scc: return "src_scc";
-    case Kind::vccz: return "src_vccz";
-    case Kind::execz: return "src_execz";
-    case Kind::constant: return constant(operand, type);
-    case Kind::aperture: return aperture(operand.index);
-  }
-  return "?";
-}
-
-std::string with_modifiers(const Operand& operand, Type type) {
-  std::string text = plain(operand, type);
-  if (operand.sext) text = "sext(" + text + ")";
-  if (operand.abs) text = "|" + text + "|";
-  return operand.neg ? "-" + text : text;
-}
 
 class Text {
  public:
@@ -102,41 +36,13 @@ class Text {
 
 // --- scalar
 
-std::string waitcnt(unsigned word) {
-  const unsigned vm = (word & 0xf) | (word >> 14 & 3) << 4, exp = word >> 4 & 7, lgkm = word >> 8 & 0xf;
-  const bool all = vm == 63 && exp == 7 && lgkm == 15;
-  std::string text;
-  if (vm != 63 || all) text += " vmcnt(" + std::to_string(vm) + ")";
-  if (exp != 7 || all) text += " expcnt(" + std::to_string(exp) + ")";
-  if (lgkm != 15 || all) text += " lgkmcnt(" + std::to_string(lgkm) + ")";
-  return text.substr(1);
-}
-
-std::string hwreg(unsigned word) {
-  static constexpr const char* names[] = {"0", "HW_REG_MODE", "HW_REG_STATUS", "HW_REG_TRAPSTS", "HW_REG_HW_ID",
-                                          "HW_REG_GPR_ALLOC", "HW_REG_LDS_ALLOC", "HW_REG_IB_STS"};
-  const unsigned id = word & 63, offset = word >> 6 & 31, size = (word >> 11) + 1;
-  std::string text = id < std::size(names) ? names[id] : id == 20 ? "HW_REG_XCC_ID" : std::to_string(id);
-  if (offset || size != 32) text += ", " + std::to_string(offset) + ", " + std::to_string(size);
-  return "hwreg(" + text + ")";
-}
-
-std::string immediate(const Inst& inst, const Row& row) {
-  if (row.imm == Imm::branch) return hex(inst.target);
-  if (inst.op == Op::s_waitcnt) return waitcnt(static_cast<unsigned>(inst.imm));
-  if (inst.op == Op::s_getreg_b32 || inst.op == Op::s_setreg_b32 || inst.op == Op::s_setreg_imm32_b32)
-    return hwreg(static_cast<unsigned>(inst.imm));
-  const bool small = inst.enc == Enc::sopp && inst.imm < 256;
-  return small ? std::to_string(inst.imm) : hex(static_cast<std::uint32_t>(inst.imm) & 0xffff);
-}
-
 void scalar_text(const Inst& inst, const Row& row, Text& text) {
-  if (inst.dst.kind != Kind::none) text.operand(plain(inst.dst, row.dst.type));
+  if (inst.dst.kind != Kind::none) text.operand(operand_text(inst.dst, row.dst.type));
   const bool imm_first = row.imm == Imm::unsigned16 && inst.src[0].kind != Kind::none && row.dst.role == Role::none;
-  if (imm_first) text.operand(immediate(inst, row));
+  if (imm_first) text.operand(immediate_text(inst, row.imm));
   for (unsigned i = 0; i < row.sources; ++i)
-    if (row.src[i].role != Role::tied) text.operand(plain(inst.src[i], row.src[i].type));
-  if (row.imm != Imm::none && !imm_first) text.operand(immediate(inst, row));
+    if (row.src[i].role != Role::tied) text.operand(operand_text(inst.src[i], row.src[i].type));
+  if (row.imm != Imm::none && !imm_first) text.operand(immediate_text(inst, row.imm));
 }
 
 // --- vector
@@ -146,9 +52,14 @@ const char* select_name(unsigned sel) {
   return names[sel < 7 ? sel : 6];
 }
 
+// FP8 conversions to f32: their SDWA form selects a source byte and nothing of the destination.
+bool writes_whole(Op op) {
+  return op == Op::v_cvt_f32_fp8 || op == Op::v_cvt_f32_bf8 || op == Op::v_cvt_pk_f32_fp8 || op == Op::v_cvt_pk_f32_bf8;
+}
+
 void sdwa_text(const Inst& inst, const Row& row, Text& text) {
   static constexpr const char* unused[] = {"UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?"};
-  if (inst.enc != Enc::vopc && inst.dst.dwords == 1) {  // a register pair has no part to select
+  if (inst.enc != Enc::vopc && !writes_whole(inst.op)) {
     text.word(std::string("dst_sel:") + select_name(inst.sdwa.dst_sel));
     text.word(std::string("dst_unused:") + unused[inst.sdwa.dst_unused & 3]);
   }
@@ -176,12 +87,12 @@ void dpp_text(const Inst& inst, Text& text) {
 }
 
 void vector_operands(const Inst& inst, const Row& row, Text& text) {
-  if (row.dst.role != Role::none) text.operand(plain(inst.dst, row.dst.type));
-  if (row.dst2.role == Role::mask) text.operand(plain(inst.dst2, Type::uint64));
+  if (row.dst.role != Role::none) text.operand(operand_text(inst.dst, row.dst.type));
+  if (row.dst2.role == Role::mask) text.operand(operand_text(inst.dst2, Type::uint64));
   for (unsigned i = 0; i < row.sources; ++i) {
     const Role role = row.src[i].role;
-    if (role == Role::mask && i < 3) text.operand(plain(inst.src[3], Type::uint64));
-    if (role != Role::mask && role != Role::tied) text.operand(with_modifiers(inst.src[i], row.src[i].type));
+    if (role == Role::mask && i < 3) text.operand(operand_text(inst.src[3], Type::uint64));
+    if (role != Role::mask && role != Role::tied) text.operand(modified_text(inst.src[i], row.src[i].type));
   }
 }
 
@@ -197,12 +108,22 @@ unsigned register_sources(const Row& row) {
   return count;
 }
 
+// op_sel[3:2] is a byte of the destination, and op_sel[2] no source's.
+bool selects_byte(Op op) {
+  return op == Op::v_cvt_sr_fp8_f32 || op == Op::v_cvt_sr_bf8_f32 || op == Op::v_cvt_scalef32_pk_fp4_f16 ||
+         op == Op::v_cvt_scalef32_pk_fp4_bf16;
+}
+
+// The destination's bit is the last entry of the list, after those of the sources.
+void op_sel_text(const Inst& inst, unsigned sources, Text& text) {
+  if (selects_byte(inst.op)) sources = 3;
+  text.bits("op_sel", (inst.op_sel & ((1u << sources) - 1)) | (inst.op_sel >> 3 & 1u) << sources, sources + 1);
+}
+
 void vector_text(const Inst& inst, const Row& row, Text& text) {
   vector_operands(inst, row, text);
   const unsigned sources = register_sources(row);
-  // The destination's bit is the last entry of the list, after those of the sources.
-  if (inst.op_sel && inst.enc == Enc::vop3a)
-    text.bits("op_sel", (inst.op_sel & ((1u << sources) - 1)) | (inst.op_sel >> 3 & 1u) << sources, sources + 1);
+  if (inst.op_sel && inst.enc == Enc::vop3a) op_sel_text(inst, sources, text);
   if (inst.enc == Enc::vop3p) {
     const unsigned all = (1u << sources) - 1;
     if (inst.op_sel & all) text.bits("op_sel", inst.op_sel, sources);
@@ -219,7 +140,7 @@ void vector_text(const Inst& inst, const Row& row, Text& text) {
 void mai_text(const Inst& inst, const Row& row, Text& text) {
   vector_operands(inst, row, text);
   if (inst.enc == Enc::mai_scale) {
-    for (const Operand& scale : inst.scale) text.operand(plain(scale, Type::int32));
+    for (const Operand& scale : inst.scale) text.operand(operand_text(scale, Type::int32));
     if (inst.op_sel) text.bits("op_sel", inst.op_sel, 3);
     if (inst.op_sel_hi != 7) text.bits("op_sel_hi", inst.op_sel_hi, 3);
   }
@@ -238,15 +159,15 @@ void cache_flags(const Inst& inst, Text& text) {
 }
 
 void present(const Operand& operand, Text& text) {
-  if (operand.kind != Kind::none) text.operand(plain(operand, Type::int32));
+  if (operand.kind != Kind::none) text.operand(operand_text(operand, Type::int32));
 }
 
 void smem_text(const Inst& inst, Text& text) {
   present(inst.dst.kind != Kind::none ? inst.dst : inst.src[1], text);
   if (inst.src[2].kind != Kind::none) {
-    text.operand(plain(inst.src[2], Type::int32));
+    text.operand(operand_text(inst.src[2], Type::int32));
     const bool soffset = inst.src[3].kind != Kind::none;
-    text.operand(soffset ? plain(inst.src[3], Type::int32) : (inst.imm < 0 ? "-" : "") + hex(inst.imm < 0 ? -inst.imm : inst.imm));
+    text.operand(soffset ? operand_text(inst.src[3], Type::int32) : (inst.imm < 0 ? "-" : "") + hex(inst.imm < 0 ? -inst.imm : inst.imm));
     if (soffset && inst.imm) text.word("offset:" + hex(static_cast<std::uint32_t>(inst.imm)));
   }
   cache_flags(inst, text);
@@ -266,7 +187,7 @@ void ds_text(const Inst& inst, const Row& row, Text& text) {
 void mubuf_text(const Inst& inst, const Row& row, Text& text) {
   if (row.address != Address::none) {
     present(inst.dst.kind != Kind::none && !row.returns_if_sc0 ? inst.dst : inst.src[1], text);
-    for (unsigned i : {0u, 2u, 3u}) text.operand(plain(inst.src[i], Type::int32));
+    for (unsigned i : {0u, 2u, 3u}) text.operand(operand_text(inst.src[i], Type::int32));
     text.flag(inst.idxen, "idxen");
     text.flag(inst.offen, "offen");
     text.number("offset", inst.imm, inst.imm);
@@ -276,9 +197,9 @@ void mubuf_text(const Inst& inst, const Row& row, Text& text) {
 
 void flat_text(const Inst& inst, Text& text) {
   present(inst.dst, text);
-  text.operand(plain(inst.src[0], Type::int32));
+  text.operand(operand_text(inst.src[0], Type::int32));
   present(inst.src[1], text);
-  if (inst.enc != Enc::flat) text.operand(plain(inst.src[2], Type::int32));
+  if (inst.enc != Enc::flat) text.operand(operand_text(inst.src[2], Type::int32));
   text.number("offset", inst.imm, inst.imm);
   cache_flags(inst, text);
 }

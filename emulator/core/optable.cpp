@@ -63,6 +63,7 @@ bool immediate_token(Row& row, std::string_view token) {
   if (token == "k") row.imm = Imm::signed16;
   else if (token == "u") row.imm = Imm::unsigned16;
   else if (token == "rel") row.imm = Imm::branch;
+  else if (token == "n") row.imm = Imm::field8;
   else return false;
   return true;
 }

@@ -34,7 +34,7 @@ struct Slot {
   std::uint8_t dwords = 0;
 };
 
-enum class Imm : std::uint8_t { none, signed16, unsigned16, branch };
+enum class Imm : std::uint8_t { none, signed16, unsigned16, branch, field8 };
 enum class Address : std::uint8_t { none, ds, ds_pair, smem, smem_buffer, buffer, pointer };
 
 // The family of an encoding, as the rows of optable.inc name it.

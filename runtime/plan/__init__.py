@@ -1,1 +1,34 @@
-"""Pure-integer planning: every number of a kernel, computed from specs, each with its reason."""
+"""Pure-integer planning: every number of a kernel, computed from specs, each with its reason.
+
+Read in this order: `dims` (sizes of a rank), `strategy` (choices from capabilities), `width` (rows a GEMV
+pass), `placement` and `waits` (tasks, workgroups, hand-offs), `lds`, `scratch` and `lines` (memory), `tags`,
+`abi`, `cost`, and `k1`, which puts one plan together. No torch, no FlyDSL; nothing here knows a GPU's name.
+"""
+
+from ... import __version__ as __version__
+from .abi import Abi, Argument
+from .export import refusal_json, to_data, to_json
+from .k1 import K1Plan, SpecSet, key_reasons, nearest, plan_k1
+from .keys import BadBuildId, BuildKey
+from .unsupported import Code, Reason, Unsupported
+from .width import WidthReport, width_report
+
+__all__ = [
+    "Abi",
+    "Argument",
+    "BadBuildId",
+    "BuildKey",
+    "Code",
+    "K1Plan",
+    "Reason",
+    "SpecSet",
+    "Unsupported",
+    "WidthReport",
+    "key_reasons",
+    "nearest",
+    "plan_k1",
+    "refusal_json",
+    "to_data",
+    "to_json",
+    "width_report",
+]

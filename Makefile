@@ -1,0 +1,62 @@
+# flymono: `make demo` shows K1 right on both archs, `make test` runs every test. Both set up .venv first.
+# Variables: PYTHON=python3.12  VENV=.venv  JOBS=2  TORCH_ARGS="--index-url ..."  PYTEST_ARGS="-k spec -x"
+
+VENV ?= .venv
+PYTHON ?=
+JOBS ?= auto
+TORCH_ARGS ?=
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.flymono-ready
+# a change of one of these needs a new installation; Python, YAML and template files are used in place
+INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard emulator/core/*.cpp emulator/core/*.hpp emulator/core/*.def)
+
+.PHONY: help setup demo test quick lint format goldens clean distclean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo     K1 from specs to a judged result, gfx942 and gfx950"
+	@echo "make test     every test (make quick: without the slow ones)"
+	@echo "make lint     ruff, mypy, import contracts, spec check"
+	@echo "make goldens  rewrite tests/golden after a change that is meant"
+	@echo "make setup    only .venv (PYTHON=..., VENV=...)"
+	@echo "make clean    build products and caches; make distclean: .venv too"
+
+setup: $(READY)
+
+$(READY): $(INPUTS)
+	VENV="$(VENV)" PYTHON="$(PYTHON)" TORCH_ARGS="$(TORCH_ARGS)" sh scripts/setup.sh
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/flymono demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow" $(PYTEST_ARGS)
+
+quick: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p flymono
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/flymono spec check
+	$(BIN)/flymono spec schema --check
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+goldens: $(READY)
+	$(BIN)/python -m pytest tests/golden -m "slow or not slow" --update-goldens $(PYTEST_ARGS)
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
+	rm -f emulator/_core.*.so
+
+distclean: clean
+	rm -rf "$(VENV)"

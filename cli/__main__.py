@@ -1,0 +1,5 @@
+"""`python -m flymono.cli` is `flymono`."""
+
+from .main import main
+
+main()

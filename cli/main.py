@@ -1,0 +1,148 @@
+"""The `flymono` command: one app, whose commands live in the modules beside this one.
+
+Invariants
+ - Importing this module, `--help` and `doctor` need neither torch nor FlyDSL: every module of `COMMANDS` only
+   describes its commands and imports what it runs on when it runs.
+ - A module that cannot be imported costs its own commands, not the whole app; calling one says why.
+ - A user's mistake is a message on stderr and exit code 2, Ctrl-C is 130, a closed pipe is quiet; a traceback
+   means a bug of this project.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from ..specs.findings import UserError
+
+# command -> module with `register(app)`; the order is the order of `flymono --help`
+COMMANDS = {
+    "doctor": "doctor",
+    "spec": "spec",
+    "plan": "plan",
+    "gen": "gen",
+    "build": "build",
+    "run": "run",
+    "demo": "demo",
+    "emulate": "emulate",
+    "diff": "diff",
+}
+SPECS_OPTION = "--specs"
+SPECS_VARIABLE = "FLYMONO_SPECS"
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the `flymono` script; always ends in SystemExit."""
+    try:
+        args = _take_specs(list(sys.argv[1:] if argv is None else argv))
+        build_app()(args=args, prog_name="flymono")
+    except UserError as error:
+        print(error.render(), file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the exit's flush quiet
+        sys.exit(1)
+    except OSError as error:
+        sys.exit(_system_error(error))
+
+
+def _system_error(error: OSError) -> int:
+    """A full disk, a missing file, a permission: the system's own words are the message."""
+    if error.errno is None:
+        raise error
+    place = f"{error.filename}: " if error.filename else ""
+    print(f"error: {place}{error.strerror}", file=sys.stderr)
+    if os.environ.get("FLYMONO_TRACEBACK"):
+        raise error
+    return UserError.exit_code
+
+
+def _take_specs(args: list[str]) -> list[str]:
+    """Take `--specs DIR` out of `args`, wherever it stands, into the environment.
+
+    Child processes that load specs then see the same folder as this one.
+    """
+    rest: list[str] = []
+    words = iter(args)
+    for word in words:
+        if word == "--":
+            return [*rest, word, *words]
+        if word == SPECS_OPTION:
+            os.environ[SPECS_VARIABLE] = _folder(next(words, ""))
+        elif word.startswith(SPECS_OPTION + "="):
+            os.environ[SPECS_VARIABLE] = _folder(word.partition("=")[2])
+        else:
+            rest.append(word)
+    return rest
+
+
+def _folder(value: str) -> str:
+    if not value or value.startswith("-"):
+        raise UserError(
+            f"{SPECS_OPTION} needs a folder", fix=f"{SPECS_OPTION} DIR (`flymono spec copy DIR` makes one)"
+        )
+    return str(Path(value).absolute())
+
+
+def build_app() -> typer.Typer:
+    """The app with every command that can be imported; placeholders of the others say why they cannot."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for command, module in COMMANDS.items():
+        try:
+            import_module(f".{module}", __package__).register(app)
+        except (
+            Exception
+        ) as error:  # whatever a broken installation raises at import must not take `doctor` along
+            _placeholder(app, command, error)
+    return app
+
+
+def _placeholder(app: typer.Typer, command: str, error: Exception) -> None:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+
+    def unavailable(ctx: typer.Context) -> None:
+        raise UserError(
+            f"`flymono {command}` cannot be loaded: {reason}",
+            fix="`flymono doctor` says what is missing here",
+        )
+
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(command, help=f"(unavailable: {reason})", context_settings=settings)(unavailable)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"flymono {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Version.")
+    ] = False,
+    specs: Annotated[  # for the help page: `main` takes it out before, so that it may stand anywhere
+        str | None, typer.Option(SPECS_OPTION, metavar="DIR", envvar=SPECS_VARIABLE, help="Folder of specs.")
+    ] = None,
+) -> None:
+    """From YAML specs of GPUs and models to checked mono decode kernels."""
+
+
+if __name__ == "__main__":
+    main()

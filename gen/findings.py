@@ -1,0 +1,68 @@
+"""What gen reports: findings with a code, a place and a fix, always all of them at once.
+
+    GenError                      every failure of gen; carries findings
+    ├── RenderError               template missing, undefined name, text that is not Python
+    ├── LintError                 source that FlyDSL would miscompile in silence
+    ├── CompileError              FlyDSL, LLVM or the linker refused, crashed or printed an error
+    ├── CheckError                compiled, but the code object is not what the plan says
+    └── StoreError                artefact damaged, disk full, lock not obtained
+
+A user sees `str(error)` and exit code 2 (bad input) or 1 (a build failed); never a traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One thing that is wrong: where it is, what it is, and what to do about it."""
+
+    code: str
+    where: str
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        """`where: CODE message`, then the fix on its own line."""
+        head = f"{self.where}: {self.code} {self.message}" if self.where else f"{self.code} {self.message}"
+        return f"{head}\n    fix: {self.fix}" if self.fix else head
+
+    def to_json(self) -> dict[str, str]:
+        """The four fields as strings."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, str]) -> Finding:
+        """Inverse of `to_json`."""
+        return cls(data["code"], data["where"], data["message"], data.get("fix", ""))
+
+
+class GenError(Exception):
+    """A failure of gen with every finding that belongs to it."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(map(str, self.findings)))
+
+
+class RenderError(GenError):
+    """The template did not become a Python module."""
+
+
+class LintError(GenError):
+    """The source holds constructs that FlyDSL compiles to something else."""
+
+
+class CompileError(GenError):
+    """No usable code object came out of the compiler."""
+
+
+class CheckError(GenError):
+    """The code object contradicts the plan or the arch spec."""
+
+
+class StoreError(GenError):
+    """The artefact store could not give or take an artefact."""

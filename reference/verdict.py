@@ -1,0 +1,138 @@
+"""Verdicts: one output of one stage against its budget, with the worst element and a histogram.
+
+The rule of a verdict (bits, bound, rounded) must be the rule that the numerics spec states for that output;
+a comparison that the spec does not know is an error and not a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from flymono.reference.bounds import Value
+from flymono.specs.schema import Budget, NumericsSpec
+
+RATIO_EDGES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one output fared. `worst` and `budget` belong to the same element and are in `unit`."""
+
+    stage: str
+    output: str
+    shape: tuple[int, ...]
+    worst: float
+    budget: float
+    ok: bool
+    unit: str
+    where: str
+    histogram: tuple[tuple[str, int], ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.stage}.{self.output}"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Makes verdicts of one stage under a numerics spec."""
+
+    numerics: NumericsSpec
+    stage: str
+
+    def _budget(self, output: str, rule: str) -> Budget:
+        found = [b for b in self.numerics.budgets if (b.stage, b.output) == (self.stage, output)]
+        if len(found) != 1 or found[0].rule != rule:
+            stated = ", ".join(b.rule for b in found) or "nothing"
+            raise LookupError(
+                f"{self.numerics.name}: {self.stage}.{output} is compared by rule {rule!r}, but the spec states "
+                f"{stated}; add or correct the budget in specs/numerics/{self.numerics.name}.yaml"
+            )
+        return found[0]
+
+    def bits(self, output: str, got: Tensor, want: Tensor, labels: Sequence[str] = ()) -> Verdict:
+        """Equal bit for bit; worst is the number of elements that differ."""
+        self._budget(output, "bits")
+        differs = _raw(got) != _raw(want)
+        count = int(differs.sum())
+        where = "" if not count else _at(differs.to(torch.int64), got, want)
+        split = (("equal", differs.numel() - count), ("different", count))
+        return Verdict(self.stage, output, tuple(got.shape), count, 0.0, count == 0, "elements", where, split)
+
+    def bound(self, output: str, got: Tensor, value: Value) -> Verdict:
+        """|got - exact| <= error element by element."""
+        self._budget(output, "bound")
+        off = (got.to(torch.float64) - value.exact).abs()
+        ratio = torch.where(off <= value.error, off / value.error.clamp_min(1e-300), off / value.error)
+        ratio = torch.nan_to_num(ratio, nan=torch.inf, posinf=torch.inf)
+        worst = int(ratio.argmax())
+        ok = bool((off <= value.error).all())
+        where = _at(ratio, got, value.exact)
+        shape, error = tuple(got.shape), float(value.error.flatten()[worst])
+        off_worst = float(off.flatten()[worst])
+        return Verdict(self.stage, output, shape, off_worst, error, ok, "absolute", where, _ratios(ratio))
+
+    def rounded(self, output: str, unit: str, got: Tensor, low: Tensor, high: Tensor, steps: Tensor) -> Verdict:
+        """low <= got <= high. `steps` counts representable values between got and the interval (0 inside).
+
+        Reported is the element farthest outside or, when there is none, the one with the widest interval:
+        its distance from the farther end, and the width it was allowed (0 where one value is right).
+        """
+        self._budget(output, "rounded")
+        low, high = low.to(torch.float64), high.to(torch.float64)
+        value = torch.nan_to_num(got.to(torch.float64), nan=torch.inf)
+        outside = torch.maximum(low - value, value - high).clamp_min(0.0)
+        width, distance = high - low, torch.maximum(value - low, high - value)
+        missed = bool((outside > 0).any())
+        worst = outside if missed else distance
+        flat = int(worst.argmax())
+        numbers = (float(distance.flatten()[flat]), float(width.flatten()[flat]))
+        where, shape = f"{_at(worst, got, low)} .. {float(high.flatten()[flat]):.9g}", tuple(got.shape)
+        return Verdict(self.stage, output, shape, *numbers, not missed, unit, where, _freedom(steps, width))
+
+
+def steps_outside(got: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Distance of ordinals from an interval of ordinals."""
+    return torch.maximum(low - got, got - high).clamp_min(0)
+
+
+def _raw(value: Tensor) -> Tensor:
+    """Bit patterns, so that -0 differs from +0 and a NaN equals itself."""
+    views = {torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
+    value = value.contiguous()
+    return value.view(views[value.dtype]) if value.dtype in views else value
+
+
+def _at(rank: Tensor, got: Tensor, want: Tensor) -> str:
+    """Index of the worst element, and both values there."""
+    flat = int(rank.argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), rank.shape)]
+    values = (float(t.flatten()[flat]) for t in (got, want))
+    return "[{}] got {:.9g}, reference {:.9g}".format(", ".join(map(str, index)), *values)
+
+
+def _ratios(ratio: Tensor) -> tuple[tuple[str, int], ...]:
+    """Counts of |error| / bound in halving bins."""
+    edges = [*RATIO_EDGES, torch.inf]
+    flat = ratio.flatten()
+    counts = [int(((flat >= a) & (flat < b)).sum()) for a, b in pairwise(edges)]
+    counts[-1] += int((flat == torch.inf).sum())
+    labels = [f"{a:g} .. {b:g} of bound" for a, b in pairwise(edges)]
+    return tuple(zip(labels, counts, strict=True))
+
+
+def _freedom(steps: Tensor, width: Tensor) -> tuple[tuple[str, int], ...]:
+    """How many elements had one right value, how many a choice, how many missed and by how much."""
+    inside = steps == 0
+    return (
+        ("exact, one value possible", int((inside & (width == 0)).sum())),
+        ("within a tie's neighbours", int((inside & (width > 0)).sum())),
+        ("1 step outside", int((steps == 1).sum())),
+        ("2 .. 15 steps outside", int(((steps > 1) & (steps < 16)).sum())),
+        ("16 steps or more outside", int((steps >= 16).sum())),
+    )

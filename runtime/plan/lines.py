@@ -1,0 +1,113 @@
+"""The line rule of plain loads (attention.md 5.8).
+
+Published data is loaded through the L2 of the reader's XCD. Within a launch that is right only if no
+workgroup reads any byte of a 128-byte line before the last writer of that line has published it: an earlier
+read would leave a stale copy of the whole line in that L2. The rule is checked on byte ranges, so a layout,
+a flag scheme or a reader that breaks it is found before a kernel exists.
+
+A publication is the moment at which a task's stores are visible and its flags are set; a reader has seen the
+publications whose flags it waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .dims import Dims
+from .placement import K_PARTS
+from .scratch import Scratch
+
+Publication = tuple[str, int, int]
+"""(stage, task, part of the task that is published on its own)."""
+CODE_BYTES = 4
+"""Scale codes lie in scratch as one int32 each (attention.md 2.2)."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """Bytes [lo, hi) of scratch that become visible with `by`."""
+
+    by: Publication
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True)
+class Read:
+    """Bytes [lo, hi) of scratch that `reader` loads plainly once it has seen `after`."""
+
+    reader: str
+    lo: int
+    hi: int
+    after: frozenset[Publication]
+
+
+def line_faults(writes: Iterable[Write], reads: Iterable[Read], line: int) -> list[str]:
+    """Every read that can pull a line whose last writer it has not waited for."""
+    writers: dict[int, set[Publication]] = {}
+    for w in writes:
+        for at in _lines(w.lo, w.hi, line):
+            writers.setdefault(at, set()).add(w.by)
+    faults = []
+    for r in reads:
+        for at in _lines(r.lo, r.hi, line):
+            missing = writers.get(at, set()) - r.after
+            if missing:
+                stage, task, part = min(missing)
+                faults.append(
+                    f"{r.reader} reads the line at byte {at * line} before {stage} {task} part {part}"
+                )
+    return faults
+
+
+def _lines(lo: int, hi: int, line: int) -> range:
+    return range(lo // line, (hi - 1) // line + 1)
+
+
+def k1_line_faults(d: Dims, rows: int, scratch: Scratch, line: int) -> list[str]:
+    """The rule over K1's plain data: x8 and x8s from norm to wqkv, qx8 and qx8s from qkv to wq_b."""
+    return line_faults(k1_writes(d, rows, scratch), k1_reads(d, rows, scratch), line)
+
+
+def k1_writes(d: Dims, rows: int, scratch: Scratch, *, halves_apart: bool = False) -> list[Write]:
+    """What K1's tasks publish. A norm publishes both K halves of its row together and then sets both flags;
+    `halves_apart` plants the scheme in which each half has a publication of its own."""
+    writes = []
+    for name, row, stage, parts in _published(d):
+        parts = parts if halves_apart else 1
+        for t in range(rows):
+            base = scratch[name].offset + t * row
+            writes += [
+                Write((stage, t, p), base + p * row // parts, base + (p + 1) * row // parts)
+                for p in range(parts)
+            ]
+    return writes
+
+
+def k1_reads(
+    d: Dims, rows: int, scratch: Scratch, *, halves_apart: bool = False, late_rows: int = 0
+) -> list[Read]:
+    """What K1's tasks load plainly, one `Read` a kind of reader: the tasks of a kind read and await alike.
+
+    `late_rows` plants a reader that starts before the last so many rows are published."""
+    reads = []
+    for name, row, stage, parts in _published(d):
+        for p in range(parts):
+            part = p if halves_apart else 0
+            after = frozenset((stage, t, part) for t in range(rows - late_rows))
+            reader = f"{'wqkv half ' + str(p) if parts > 1 else 'wq_b'} ({name})"
+            for t in range(rows - late_rows):
+                base = scratch[name].offset + t * row
+                reads.append(Read(reader, base + p * row // parts, base + (p + 1) * row // parts, after))
+    return reads
+
+
+def _published(d: Dims) -> tuple[tuple[str, int, str, int], ...]:
+    """(region, bytes a row, writing stage, parts that readers take of a row) of K1's plain data."""
+    return (
+        ("x8", d.hidden, "norm", K_PARTS),
+        ("x8s", d.hidden // d.mx_group * CODE_BYTES, "norm", K_PARTS),
+        ("qx8", d.q_rank, "qkv", 1),
+        ("qx8s", d.q_rank // d.mx_group * CODE_BYTES, "qkv", 1),
+    )

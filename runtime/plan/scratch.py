@@ -1,0 +1,199 @@
+"""Scratch: regions that launches and workgroups hand to one another, in one buffer a step width.
+
+Invariants
+ - A region starts at a multiple of 256 bytes, so no two regions share a 128-byte line.
+ - Regions are disjoint unless one declares that it shares another's place; the two then have the same kind.
+   A word that is a tag in one launch must never be plain data in another: it could look like a tag.
+ - Regions are laid out in the order of their declaration: appending K2's and the FFN half's after K1's
+   moves nothing.
+Sources: attention.md 5.7 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from .arith import align_up
+from .dims import Dims
+from .placement import K_PARTS, slices_of
+
+ALIGN = 256
+PAIR_BYTES = 8
+"""A mailbox pair: a 32-bit value, then its tag."""
+
+Kind = Literal["pairs", "data", "flags"]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a launch asks of the layout. `index` is the element index as a formula of the writer's loops."""
+
+    name: str
+    bytes: int
+    kind: Kind
+    element: str
+    writer: str
+    reader: str
+    lifetime: tuple[str, ...]
+    index: str
+    shares: str | None = None
+
+
+@dataclass(frozen=True)
+class Region:
+    """A declared region with its place."""
+
+    name: str
+    offset: int
+    bytes: int
+    kind: Kind
+    element: str
+    writer: str
+    reader: str
+    lifetime: tuple[str, ...]
+    index: str
+    shares: str | None
+
+    @property
+    def end(self) -> int:
+        """The first byte past the region."""
+        return self.offset + self.bytes
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The buffer of one step width."""
+
+    regions: tuple[Region, ...]
+    total: int
+    align: int
+
+    def __getitem__(self, name: str) -> Region:
+        return {r.name: r for r in self.regions}[name]
+
+
+def lay_out(declared: Iterable[Declared]) -> Scratch:
+    """Place regions in order; a sharing region lies on the one it names. ValueError if that is unsound."""
+    placed: dict[str, Region] = {}
+    at = 0
+    for one in declared:
+        if one.name in placed:
+            raise ValueError(f"scratch region {one.name!r} is declared twice; let the second share the first")
+        offset = at if one.shares is None else _shared(placed, one).offset
+        placed[one.name] = Region(
+            one.name,
+            offset,
+            one.bytes,
+            one.kind,
+            one.element,
+            one.writer,
+            one.reader,
+            one.lifetime,
+            one.index,
+            one.shares,
+        )
+        at = align_up(at + one.bytes, ALIGN) if one.shares is None else at
+    return Scratch(tuple(placed.values()), at, ALIGN)
+
+
+def _shared(placed: dict[str, Region], one: Declared) -> Region:
+    """The region that `one` lies on, if that is sound."""
+    base = placed.get(one.shares or "")
+    if base is None:
+        raise ValueError(
+            f"scratch region {one.name!r} shares {one.shares!r}, which is not declared before it"
+        )
+    if base.kind != one.kind:
+        raise ValueError(
+            f"scratch region {one.name!r} ({one.kind}) cannot share {base.name!r} ({base.kind}): "
+            "a tag of one launch would be data of another"
+        )
+    if one.bytes > base.bytes:
+        raise ValueError(
+            f"scratch region {one.name!r} needs {one.bytes} bytes, {base.name!r} has {base.bytes}"
+        )
+    return base
+
+
+def misfits(layout: Scratch, needed: Iterable[Declared]) -> list[str]:
+    """Regions that a build needs and the layout it was given lacks, holds too small or of another kind."""
+    held = {r.name: r for r in layout.regions}
+    faults = []
+    for one in needed:
+        region = held.get(one.name)
+        if region is None:
+            faults.append(f"{one.name}: not in the layout")
+        elif region.bytes < one.bytes:
+            faults.append(f"{one.name}: needs {one.bytes} bytes, the layout has {region.bytes}")
+        elif region.kind != one.kind:
+            faults.append(f"{one.name}: is {region.kind} in the layout and {one.kind} in the build")
+    return faults
+
+
+def k1_regions(d: Dims, rows: int) -> tuple[Declared, ...]:
+    """K1's regions. K2's FFN half shares x8 and x8s; its seam reuses lin and pmix under its own tag."""
+    pairs, both = PAIR_BYTES, ("k1", "k2")
+    return (
+        _data("x8", d.hidden * rows, "e4m3x4", "norm", "wqkv", both, f"t*{d.hidden // 4} + c/4"),
+        _data(
+            "x8s",
+            d.hidden // d.mx_group * 4 * rows,
+            "i32",
+            "norm",
+            "wqkv",
+            both,
+            f"t*{d.hidden // d.mx_group} + c/{d.mx_group}",
+        ),
+        Declared(
+            "xrdy", K_PARTS * pairs * rows, "flags", "flag", "norm", "wqkv", ("k1",), f"{K_PARTS}*t + half"
+        ),
+        Declared(
+            "qkvp",
+            K_PARTS * d.qkv_rows * pairs * rows,
+            "pairs",
+            "f32",
+            "wqkv",
+            "qkv",
+            ("k1",),
+            f"(half*S + t)*{d.qkv_rows} + n",
+        ),
+        _data("qx8", d.q_rank * rows, "e4m3x4", "qkv", "wq_b", ("k1",), f"t*{d.q_rank // 4} + n/4"),
+        _data(
+            "qx8s",
+            d.q_rank // d.mx_group * 4 * rows,
+            "i32",
+            "qkv",
+            "wq_b",
+            ("k1",),
+            f"t*{d.q_rank // d.mx_group} + n/{d.mx_group}",
+        ),
+        Declared("qrdy", pairs * rows, "flags", "flag", "qkv", "wq_b", ("k1",), "t"),
+        Declared(
+            "lin",
+            d.hidden // 2 * pairs * rows,
+            "pairs",
+            "bf16x2",
+            "slice",
+            "norm",
+            both,
+            f"(t*{d.hidden} + c)/2",
+        ),
+        Declared(
+            "pmix",
+            slices_of(d) * (d.mix + 1) * pairs * rows,
+            "pairs",
+            "f32",
+            "slice",
+            "gate",
+            both,
+            f"(slice*S + t)*{d.mix + 1} + j",
+        ),
+    )
+
+
+def _data(
+    name: str, size: int, element: str, writer: str, reader: str, lifetime: tuple[str, ...], index: str
+) -> Declared:
+    return Declared(name, size, "data", element, writer, reader, lifetime, index)

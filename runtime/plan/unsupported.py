@@ -1,0 +1,90 @@
+"""Refusals of the plan: every reason at once, from one catalogue of codes.
+
+Invariants
+ - A refusal is an answer: `Unsupported` carries all reasons that can be known and, where one exists,
+   the nearest key that the plan accepts.
+ - A code's meaning never changes; the docs page of refusals is made from `Code`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...specs.findings import UserError
+
+
+class Code(StrEnum):
+    """Why a build or a spec cannot be planned; `about` explains each code in one sentence."""
+
+    KIND_UNKNOWN = "kind-unknown"
+    ARCH_UNKNOWN = "arch-unknown"
+    MODEL_UNKNOWN = "model-unknown"
+    TP_NOT_OFFERED = "tp-not-offered"
+    ROWS_OUT_OF_RANGE = "rows-out-of-range"
+    ROWS_LIMIT_TOO_HIGH = "rows-limit-too-high"
+    RATIO_UNKNOWN = "ratio-unknown"
+    INDEX_NEEDS_RATIO = "index-needs-ratio"
+    WINDOW_UNKNOWN = "window-unknown"
+    WINDOW_NEEDS_RATIO_0 = "window-needs-ratio-0"
+    MODEL_SHAPE = "model-shape"
+    GRID_TOO_SMALL = "grid-too-small"
+    MFMA_MISSING = "mfma-missing"
+    LDS_TOO_SMALL = "lds-too-small"
+    PASS_WIDTH_TOO_WIDE = "pass-width-too-wide"
+
+    @property
+    def about(self) -> str:
+        """One sentence for the docs page."""
+        return _ABOUT[self]
+
+
+_ABOUT = {
+    Code.KIND_UNKNOWN: "The plan knows no kernel of that kind.",
+    Code.ARCH_UNKNOWN: "There is no specs/arch file of that name.",
+    Code.MODEL_UNKNOWN: "There is no specs/model file whose prefix the build id starts with.",
+    Code.TP_NOT_OFFERED: "The arch spec does not list that tensor-parallel size.",
+    Code.ROWS_OUT_OF_RANGE: "A step has at least one row and at most the arch's row limit.",
+    Code.ROWS_LIMIT_TOO_HIGH: "The arch spec states a row limit above the one that the plan computes.",
+    Code.RATIO_UNKNOWN: "No layer of the model reads a compressed cache of that ratio.",
+    Code.INDEX_NEEDS_RATIO: "A layer without a compressed cache has no index to build.",
+    Code.WINDOW_UNKNOWN: "The model spec lists no window list of that width.",
+    Code.WINDOW_NEEDS_RATIO_0: "Wider window lists exist for draft layers, which read no compressed cache.",
+    Code.MODEL_SHAPE: "A size of the model does not divide as the kernels' tiles need it.",
+    Code.GRID_TOO_SMALL: "The GPU has too few compute units for the stages to sit side by side.",
+    Code.MFMA_MISSING: "The arch spec lists no matrix instruction that a stage could use.",
+    Code.LDS_TOO_SMALL: "A stage needs more LDS than one workgroup may allocate, at any pass width.",
+    Code.PASS_WIDTH_TOO_WIDE: "The pass width that the arch spec states does not fit.",
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason of a refusal: what is wrong, with the numbers, and what to do about it."""
+
+    code: Code
+    text: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text} ({self.fix})"
+
+
+class Unsupported(UserError):
+    """No plan exists. `reasons` holds all of them, `nearest` the id of the closest supported build."""
+
+    def __init__(self, subject: str, reasons: tuple[Reason, ...], nearest: str | None = None) -> None:
+        assert reasons, "a refusal needs a reason"
+        self.subject, self.reasons, self.nearest = subject, reasons, nearest
+        codes = ", ".join(r.code for r in reasons)
+        super().__init__(f"{subject} is not supported ({codes})")
+
+    def render(self) -> str:
+        """Every reason with its fix, then the nearest supported build."""
+        lines = [f"error: {self.subject} is not supported:"]
+        lines += [f"  {r.code}: {r.text}\n    fix: {r.fix}" for r in self.reasons]
+        lines += [f"  nearest supported build: {self.nearest}"] if self.nearest else []
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[type[Unsupported], tuple[str, tuple[Reason, ...], str | None]]:
+        return Unsupported, (self.subject, self.reasons, self.nearest)

@@ -1,0 +1,100 @@
+"""Wait sites of K1: who waits for whom, on which region, and when a wait gives up (attention.md 5.7, 5.9).
+
+Invariants
+ - A site's consumer comes after its producer in program order. With every workgroup resident and walking
+   the stages in the same order, no cycle of waits can form.
+ - A wait is bounded: past `limit` polls the kernel records the site and leaves: a lost hand-off has a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...specs.schema import ArchSpec
+from .arith import cdiv, ceil_pow2
+from .dims import Dims
+from .placement import K_PARTS, STAGE_ORDER, Stage, gate_groups, gate_slices
+
+BATCH = 12
+"""Pair loads that one poll batch may hold: bounds live registers (attention.md 5.7)."""
+GIVE_UP_SECONDS = 10
+"""How long a wait lasts at least before it gives up; a layer takes some 100 microseconds."""
+SLEEP_CLOCKS = 64
+"""Clocks that `s_sleep 1` takes between two polls."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place of the kernel that may block. `awaited` counts the pairs or flags of a task."""
+
+    id: int
+    name: str
+    stage: str
+    producer: str
+    region: str
+    kind: str  # pairs or flags
+    awaited: int
+    threads: int
+    batches: tuple[int, ...]  # loads of each poll batch of one thread
+    limit: int  # polls of one batch before the wait gives up
+    all_tasks: bool  # waits for every task of the producer (every K1 site does)
+
+
+def poll_limit(arch: ArchSpec) -> int:
+    """Polls that take at least `GIVE_UP_SECONDS`: a poll is a load past L2 and a sleep."""
+    sleep_ns = SLEEP_CLOCKS * 1000 // int(arch.memory.clock_mhz.value)
+    return ceil_pow2(cdiv(GIVE_UP_SECONDS * 10**9, int(arch.memory.mall_latency.value) + sleep_ns))
+
+
+def sites_of(d: Dims, rows: int, arch: ArchSpec) -> tuple[Site, ...]:
+    """K1's wait sites in program order; ids start at 1, since 0 means no site."""
+    limit, pair_cols = poll_limit(arch), 4  # a norm thread takes 8 columns = 4 pairs at a time
+    chunks = cdiv(d.hidden, 256 * 8)
+    q_columns, kv_columns = cdiv(d.q_rank, 256 * 8) * 8, cdiv(d.kv_dim, 256)
+    sites = (
+        ("norm_lin", "norm", "slice", "lin", "pairs", d.hidden // 2, 256, (pair_cols,) * chunks),
+        (
+            "gate_pmix",
+            "gate",
+            "slice",
+            "pmix",
+            "pairs",
+            d.hidden // 32 * (d.mix + 1),
+            gate_groups(d) * (d.mix + 1),
+            batches_of(gate_slices(d)),
+        ),
+        ("wqkv_xrdy", "wqkv", "norm", "xrdy", "flags", rows, rows, (1,)),
+        (
+            "qkv_qkvp",
+            "qkv",
+            "wqkv",
+            "qkvp",
+            "pairs",
+            K_PARTS * d.qkv_rows,
+            256,
+            batches_of(K_PARTS * (q_columns + kv_columns)),
+        ),
+        ("wq_b_qrdy", "wq_b", "qkv", "qrdy", "flags", rows, rows, (1,)),
+    )
+    return tuple(Site(i + 1, *one, limit, True) for i, one in enumerate(sites))
+
+
+def batches_of(loads: int) -> tuple[int, ...]:
+    """`loads` pair loads cut into poll batches of at most `BATCH`."""
+    full, rest = divmod(loads, BATCH)
+    return (BATCH,) * full + ((rest,) if rest else ())
+
+
+def order_faults(sites: Sequence[Site], stages: Sequence[Stage]) -> list[str]:
+    """Sites whose producer does not come before its consumer, or that name no stage."""
+    order = {s.name: i for i, s in enumerate(stages)}
+    faults = [f"{s.name}: no stage {x!r}" for s in sites for x in (s.stage, s.producer) if x not in order]
+    faults += [
+        f"{s.name}: {s.stage} waits for {s.producer}, which does not come before it"
+        for s in sites
+        if s.stage in order and s.producer in order and order[s.producer] >= order[s.stage]
+    ]
+    if tuple(order) != STAGE_ORDER:
+        faults.append(f"stages are {tuple(order)}, K1's order is {STAGE_ORDER}")
+    return faults

@@ -1,0 +1,83 @@
+"""The LDS figures observed for the public kernels come out of the plan's structs, byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from flymono.runtime.plan.dims import dims_of
+from flymono.runtime.plan.lds import front_struct, seam_struct
+from flymono.runtime.plan.lds_layer import Routed, gemv_struct, moe_areas, moe_struct, split_of
+from flymono.runtime.plan.placement import grid_of
+from flymono.runtime.plan.strategy import strategy_of
+from flymono.runtime.plan.width import wq_b_per_workgroup
+from flymono.specs import Specs
+
+WIDTH = {"gfx942": 6, "gfx950": 16}
+# ffn_structure.md 8.2: (arch, tp, experts, picks) -> rows -> bytes
+MOE = {
+    ("gfx950", 2, 384, 6): {
+        1: 59792, 6: 89792, 8: 101792, 12: 125792, 16: 149792, 24: 152608, 42: 157216, 48: 158752},
+    ("gfx950", 4, 384, 6): {
+        1: 43408, 6: 73408, 8: 85408, 12: 109408, 16: 133408, 24: 136224, 42: 140832, 48: 142368},
+    ("gfx942", 4, 384, 6): {
+        1: 27024, 6: 57024, 8: 57696, 12: 58464, 16: 59232, 24: 60768, 42: 64224, 48: 65376},
+    ("gfx950", 2, 128, 3): {
+        1: 56656, 6: 86288, 8: 98144, 12: 121856, 16: 145568, 24: 147232, 42: 150112, 48: 150864},
+    ("gfx950", 4, 128, 3): {
+        1: 40272, 6: 69904, 8: 81760, 12: 105472, 16: 129184, 24: 130848, 42: 133728, 48: 134480},
+    ("gfx942", 4, 128, 3): {1: 23888, 6: 53520, 8: 53856, 12: 54240, 16: 54624, 24: 55392, 42: 57120},
+}  # fmt: skip
+MOE_CASES = [(*who, rows, want) for who, table in MOE.items() for rows, want in table.items()]
+
+
+@pytest.mark.parametrize(("arch", "tp", "experts", "picks", "rows", "want"), MOE_CASES)
+def test_moe(specs: Specs, arch: str, tp: int, experts: int, picks: int, rows: int, want: int) -> None:
+    d, how = dims_of(specs.model["deepseek_v41_flash"], tp), strategy_of(specs.arch[arch])
+    assert moe_struct(d, rows, WIDTH[arch], how, Routed(experts, picks)).bytes == want
+
+
+def test_moe_members_at_42_rows(specs: Specs) -> None:
+    d, how = dims_of(specs.model["deepseek_v41_flash"], 4), strategy_of(specs.arch["gfx942"])
+    moe = moe_struct(d, 42, 6, how)
+    places = {m.name: (m.offset, m.bytes) for m in moe.members}
+    assert places == {
+        "red": (0, 16384), "tab": (16384, 12688), "pair": (29072, 384), "stage": (29456, 34752),
+        "tls": (64208, 8)}  # fmt: skip
+    areas = moe_areas(d, 42, 6, how, Routed(384, 6))
+    assert (areas.down * 4, areas.decides) == (25632, "shared and ug")
+
+
+def test_seams(specs: Specs) -> None:
+    d = dims_of(specs.model["deepseek_v41_flash"], 4)
+    for rows in range(1, 49):
+        assert seam_struct(d, rows).bytes == 28672 + 512 * rows
+        assert seam_struct(d, rows, k2=True).bytes == 28672 + 640 * rows
+    assert [(m.name, m.bytes) for m in seam_struct(d, 6).members] == [("red", 16384), ("rl", 3072), ("fl", 12288)]
+
+
+def test_front_and_gemv(specs: Specs) -> None:
+    two, four = (dims_of(specs.model["deepseek_v41_flash"], tp) for tp in (2, 4))
+    assert (wq_b_per_workgroup(two, 256), wq_b_per_workgroup(four, 256)) == (4, 2)
+    for n in range(1, 17):
+        assert front_struct(two, n, 4).bytes == 32832 + 4384 * n
+        assert front_struct(four, n, 2).bytes == 16448 + 4384 * n
+        assert gemv_struct(two, n).bytes == gemv_struct(four, n).bytes == 16384 + 4640 * n
+    assert [front_struct(four, n, 2).bytes for n in (6, 10, 11, 16)] == [42752, 60288, 64672, 86592]
+    assert [gemv_struct(four, n).bytes for n in (6, 10, 11, 16)] == [44224, 62784, 67424, 90624]
+
+
+# attention.md 5.3 and 5.4: (arch, tp) -> rows -> (chunk, chunks, LDS bytes of the split stage)
+SPLIT = {
+    ("gfx950", 2): {1: (64, 10, 76032), 16: (64, 10, 76032), 25: (64, 10, 76032), 26: (128, 5, 118528),
+                    42: (128, 5, 118528), 48: (128, 5, 118528)},
+    ("gfx950", 4): {1: (128, 5, 96640), 48: (128, 5, 96640)},
+    ("gfx942", 4): {1: (64, 10, 57216), 42: (64, 10, 57216)},
+}  # fmt: skip
+SPLIT_CASES = [(*who, rows, want) for who, table in SPLIT.items() for rows, want in table.items()]
+
+
+@pytest.mark.parametrize(("arch", "tp", "rows", "want"), SPLIT_CASES)
+def test_split(specs: Specs, arch: str, tp: int, rows: int, want: tuple[int, int, int]) -> None:
+    d, spec = dims_of(specs.model["deepseek_v41_flash"], tp), specs.arch[arch]
+    split = split_of(d, rows, grid_of(spec).workgroups, spec.workgroup.lds_bytes)
+    assert (split.chunk, split.chunks, split.bytes) == want
