@@ -58,7 +58,17 @@ class Literal:
 
 
 INV_2PI = 0.15915494309189535
-INLINE_FLOATS = {0.5: 240, -0.5: 241, 1.0: 242, -1.0: 243, 2.0: 244, -2.0: 245, 4.0: 246, -4.0: 247, INV_2PI: 248}
+INLINE_FLOATS = {
+    0.5: 240,
+    -0.5: 241,
+    1.0: 242,
+    -1.0: 243,
+    2.0: 244,
+    -2.0: 245,
+    4.0: 246,
+    -4.0: 247,
+    INV_2PI: 248,
+}
 VCC, EXEC, M0, OFF = Reg("s", 106, 2), Reg("s", 126, 2), Reg("s", 124), None
 Operand = Reg | Inline | Literal | None
 
@@ -92,7 +102,8 @@ class Ins:
     """One instruction. `dst` and `src` in assembly order; modifiers are bit masks over the sources.
 
     Memory operands: DS src = (address, data0[, data1]); MUBUF src = (vaddr, V#, soffset, data);
-    GLOBAL src = (vaddr, saddr or None, data); SMEM src = (base, soffset or None). MAI src = A, B, C[, scale A, scale B].
+    GLOBAL src = (vaddr, saddr or None, data); SMEM src = (base, soffset or None). MAI src = A, B, C[, scale
+    A, scale B].
     """
 
     name: str
@@ -126,7 +137,7 @@ class Ins:
         return self.enc or oc.native_encoding(self.name)
 
     def but(self, **changes: object) -> Ins:
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
 
 def _words(*words: int) -> bytes:
@@ -188,9 +199,17 @@ def _smem(ins: Ins) -> bytes:
 def _dpp_word(ins: Ins, src0: int) -> int:
     d = ins.dpp
     assert d is not None
-    return (src0 & 0xFF | _field(d.ctrl, 9, 8) | d.bound_ctrl << 19 | (ins.neg & 1) << 20 | (ins.abs & 1) << 21
-            | (ins.neg >> 1 & 1) << 22 | (ins.abs >> 1 & 1) << 23 | _field(d.bank_mask, 4, 24)
-            | _field(d.row_mask, 4, 28))
+    return (
+        src0 & 0xFF
+        | _field(d.ctrl, 9, 8)
+        | d.bound_ctrl << 19
+        | (ins.neg & 1) << 20
+        | (ins.abs & 1) << 21
+        | (ins.neg >> 1 & 1) << 22
+        | (ins.abs >> 1 & 1) << 23
+        | _field(d.bank_mask, 4, 24)
+        | _field(d.row_mask, 4, 28)
+    )
 
 
 def _sdwa_word(ins: Ins, compare: bool) -> int:
@@ -249,8 +268,9 @@ def _vop3(ins: Ins) -> bytes:
     low = 0xD0000000 | vop3_opcode(ins.name) << 16 | (_code(ins.dst[0]) if scalar else _vgpr(ins.dst[0]))
     high = src[0] | src[1] << 9 | src[2] << 18
     if ins.name == "v_bitop3_b32":
-        return _words(low | (ins.bitop3 >> 3 & 7) << 8,
-                      high | (ins.bitop3 >> 6 & 3) << 27 | (ins.bitop3 & 7) << 29)
+        return _words(
+            low | (ins.bitop3 >> 3 & 7) << 8, high | (ins.bitop3 >> 6 & 3) << 27 | (ins.bitop3 & 7) << 29
+        )
     low |= ins.clamp << 15
     if len(ins.dst) > 1:
         return _words(low | _code(ins.dst[1]) << 8, high | ins.neg << 29)
@@ -298,14 +318,41 @@ def _mubuf(ins: Ins) -> bytes:
 def _global(ins: Ins) -> bytes:
     vaddr, saddr = ins.src[0], ins.src[1]
     data = ins.src[2] if len(ins.src) > 2 else None
-    low = 0xDC008000 | oc.GLOBAL[ins.name] << 18 | ins.imm & 0x1FFF | ins.sc0 << 16 | ins.nt << 17 | ins.sc1 << 25
-    high = _vgpr(vaddr) | (0 if data is None else _vgpr(data)) << 8 | (127 if saddr is None else _code(saddr)) << 16
+    low = (
+        0xDC008000
+        | oc.GLOBAL[ins.name] << 18
+        | ins.imm & 0x1FFF
+        | ins.sc0 << 16
+        | ins.nt << 17
+        | ins.sc1 << 25
+    )
+    high = (
+        _vgpr(vaddr)
+        | (0 if data is None else _vgpr(data)) << 8
+        | (127 if saddr is None else _code(saddr)) << 16
+    )
     return _words(low, high | (_vgpr(ins.dst[0]) if ins.dst else 0) << 24)
 
 
-_ENCODERS = {"sop1": _sop, "sop2": _sop, "sopk": _sop, "sopc": _sop, "sopp": _sop, "smem": _smem, "vop1": _vop12c,
-             "vop2": _vop12c, "vopc": _vop12c, "vop3": _vop3, "vop3sd": _vop3, "vop3p": _vop3p, "mai": _mai,
-             "mai_scale": _mai, "ds": _ds, "mubuf": _mubuf, "global": _global}
+_ENCODERS = {
+    "sop1": _sop,
+    "sop2": _sop,
+    "sopk": _sop,
+    "sopc": _sop,
+    "sopp": _sop,
+    "smem": _smem,
+    "vop1": _vop12c,
+    "vop2": _vop12c,
+    "vopc": _vop12c,
+    "vop3": _vop3,
+    "vop3sd": _vop3,
+    "vop3p": _vop3p,
+    "mai": _mai,
+    "mai_scale": _mai,
+    "ds": _ds,
+    "mubuf": _mubuf,
+    "global": _global,
+}
 
 
 def encode(ins: Ins) -> bytes:

@@ -1,7 +1,9 @@
-"""Instructions and states for the differential tests: every operand kind, modifier and EXEC shape, from one seed.
+"""Instructions and states for the differential tests: every operand kind, modifier and EXEC shape, from one
+seed.
 
 Registers: sources v0..v11, destination v16.. (or v0 where it must overlap), scalars s4.., masks s40... Every
-generated state fills all of them with a mix of corner values and random bits of the kind that the operation reads.
+generated state fills all of them with a mix of corner values and random bits of the kind that the operation
+reads.
 """
 
 from __future__ import annotations
@@ -16,13 +18,88 @@ from asm import EXEC, INV_2PI, M0, VCC, Dpp, Inline, Ins, Literal, Operand, Sdwa
 from oracle import lanes, salu, valu, valu_float
 from oracle.state import LANES, State
 
-INTS = [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFF,
-        0x800000, 0xFFFFFF, 0x1000000, 0x7FFFFFFE, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFF8000, 0xFFFFFFFE, 0xFFFFFFFF]
-FLOATS = [0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007FFFFF, 0x807FFFFF, 0x00800000, 0x80800000, 0x00800001,
-          0x3F800000, 0xBF800000, 0x3F7FFFFF, 0x3F800001, 0x3F000000, 0x40000000, 0x3FC00000, 0x40200000, 0x4B000000,
-          0x4B000001, 0x4AFFFFFF, 0x4F000000, 0x4EFFFFFF, 0xCF000000, 0x4F7FFFFF, 0x4F800000, 0x7F7FFFFF, 0xFF7FFFFF,
-          0x7F000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFA00000, 0x43E00000, 0x43E80000,
-          0x43E80001, 0x43700000, 0x43780000, 0x34000000, 0x33FFFFFF, 0x1A000000, 0x5A000000, 0x42FC0000, 0xC2FC0000]
+INTS = [
+    0,
+    1,
+    2,
+    3,
+    5,
+    7,
+    8,
+    15,
+    16,
+    31,
+    32,
+    33,
+    63,
+    64,
+    0x7F,
+    0x80,
+    0xFF,
+    0x100,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x10000,
+    0x7FFFFF,
+    0x800000,
+    0xFFFFFF,
+    0x1000000,
+    0x7FFFFFFE,
+    0x7FFFFFFF,
+    0x80000000,
+    0x80000001,
+    0xFFFF8000,
+    0xFFFFFFFE,
+    0xFFFFFFFF,
+]
+FLOATS = [
+    0x00000000,
+    0x80000000,
+    0x00000001,
+    0x80000001,
+    0x007FFFFF,
+    0x807FFFFF,
+    0x00800000,
+    0x80800000,
+    0x00800001,
+    0x3F800000,
+    0xBF800000,
+    0x3F7FFFFF,
+    0x3F800001,
+    0x3F000000,
+    0x40000000,
+    0x3FC00000,
+    0x40200000,
+    0x4B000000,
+    0x4B000001,
+    0x4AFFFFFF,
+    0x4F000000,
+    0x4EFFFFFF,
+    0xCF000000,
+    0x4F7FFFFF,
+    0x4F800000,
+    0x7F7FFFFF,
+    0xFF7FFFFF,
+    0x7F000000,
+    0x7F800000,
+    0xFF800000,
+    0x7FC00000,
+    0xFFC00000,
+    0x7F800001,
+    0xFFA00000,
+    0x43E00000,
+    0x43E80000,
+    0x43E80001,
+    0x43700000,
+    0x43780000,
+    0x34000000,
+    0x33FFFFFF,
+    0x1A000000,
+    0x5A000000,
+    0x42FC0000,
+    0xC2FC0000,
+]
 INLINES: list[int | float] = [0, 1, 5, 32, 64, -1, -16, 0.5, -0.5, 1.0, -1.0, 2.0, -4.0, INV_2PI]
 EXECS = ["all", "random", "random", "sparse", "one", "none"]
 
@@ -36,15 +113,24 @@ def word(rng: random.Random, floats: bool) -> int:
     if kind < 0.4:
         return rng.choice(FLOATS if floats else INTS)
     if floats and kind < 0.8:  # exponents near each other, so that sums cancel and round
-        return rng.getrandbits(1) << 31 | (rng.randrange(119, 137) << 23) | rng.getrandbits(23) & rng.choice((-1, -4096))
+        return (
+            rng.getrandbits(1) << 31
+            | (rng.randrange(119, 137) << 23)
+            | rng.getrandbits(23) & rng.choice((-1, -4096))
+        )
     if not floats and kind < 0.6:
         return rng.randrange(64)
     return rng.getrandbits(32)
 
 
 def exec_mask(rng: random.Random, shape: str) -> int:
-    return {"all": (1 << 64) - 1, "random": rng.getrandbits(64), "sparse": rng.getrandbits(64) & rng.getrandbits(64),
-            "one": 1 << rng.randrange(64), "none": 0}[shape]
+    return {
+        "all": (1 << 64) - 1,
+        "random": rng.getrandbits(64),
+        "sparse": rng.getrandbits(64) & rng.getrandbits(64),
+        "one": 1 << rng.randrange(64),
+        "none": 0,
+    }[shape]
 
 
 def random_state(rng: random.Random, floats: bool, shape: str = "all", rows: int = 24, lds: int = 0) -> State:
@@ -79,7 +165,9 @@ def _sources(rng: random.Random, vop: valu.Vop, vector_from: int) -> tuple[Opera
         elif choice == 4:
             out.append(VCC if width == 2 else rng.choice((s(106), s(107), s(126), M0)))
         else:
-            integers = width == 2 or kind == "b16"  # float constants of other widths are not what compilers emit
+            integers = (
+                width == 2 or kind == "b16"
+            )  # float constants of other widths are not what compilers emit
             out.append(Inline(rng.choice([x for x in INLINES if isinstance(x, int) or not integers])))
     return tuple(out)
 
@@ -111,7 +199,9 @@ def _short(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
     for _ in range(2):
         bits = rng.randrange(4) if floats else 0
         if vop.dst != "mask":
-            yield Ins(name, dst, sources, dpp=random_dpp(rng), neg=bits, abs=rng.randrange(4) if floats else 0)
+            yield Ins(
+                name, dst, sources, dpp=random_dpp(rng), neg=bits, abs=rng.randrange(4) if floats else 0
+            )
     if name not in ("v_fmac_f32",):
         for _ in range(3):
             sel = (6, 6) if floats else (rng.randrange(7), rng.randrange(7))
@@ -121,9 +211,19 @@ def _short(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
 
 
 def random_dpp(rng: random.Random) -> Dpp:
-    ctrl = rng.choice([rng.randrange(256), 0x100 + rng.randrange(1, 16), 0x110 + rng.randrange(1, 16),
-                       0x120 + rng.randrange(1, 16), 0x140, 0x141])
-    return Dpp(ctrl, rng.choice((15, rng.randrange(16))), rng.choice((15, rng.randrange(16))), rng.random() < 0.5)
+    ctrl = rng.choice(
+        [
+            rng.randrange(256),
+            0x100 + rng.randrange(1, 16),
+            0x110 + rng.randrange(1, 16),
+            0x120 + rng.randrange(1, 16),
+            0x140,
+            0x141,
+        ]
+    )
+    return Dpp(
+        ctrl, rng.choice((15, rng.randrange(16))), rng.choice((15, rng.randrange(16))), rng.random() < 0.5
+    )
 
 
 def _long(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
@@ -144,13 +244,21 @@ def _long(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
             neg = 0 if name == "v_div_scale_f32" else neg
         if name.startswith("v_cmpx_"):
             dst = (EXEC,)
-        op_sel = rng.choice((0, 8)) if name.startswith("v_cvt_pk_fp8") or name.startswith("v_cvt_pk_bf8") else 0
+        op_sel = rng.choice((0, 8)) if name.startswith(("v_cvt_pk_fp8", "v_cvt_pk_bf8")) else 0
         if "scalef32" in name:
-            op_sel = rng.randrange(4) if "fp4" in name else rng.choice((0, 8)) if "fp8_f32" in name else rng.randrange(2)
+            op_sel = (
+                rng.randrange(4)
+                if "fp4" in name
+                else rng.choice((0, 8))
+                if "fp8_f32" in name
+                else rng.randrange(2)
+            )
         if "cvt_pk_fp8" in name or "cvt_pk_bf8" in name or "scalef32" in name:
             sources = _sources(rng, vop, 0)
         enc = "vop3sd" if len(dst) > 1 else "vop3"
-        yield Ins(name, dst, sources, enc=enc, neg=neg, abs=absolute, op_sel=op_sel, bitop3=rng.getrandbits(8))
+        yield Ins(
+            name, dst, sources, enc=enc, neg=neg, abs=absolute, op_sel=op_sel, bitop3=rng.getrandbits(8)
+        )
 
 
 def vector_cases(name: str) -> list[tuple[Ins, State]]:
@@ -171,7 +279,7 @@ def _scalar_operand(rng: random.Random, bits: int, literal: bool) -> Operand:
     if choice == 3:
         return Inline(rng.choice([x for x in INLINES if isinstance(x, int) or bits == 32]))
     if choice == 2:
-        return (rng.choice((VCC, EXEC)) if bits == 64 else rng.choice((s(106), s(126), M0)))
+        return rng.choice((VCC, EXEC)) if bits == 64 else rng.choice((s(106), s(126), M0))
     return s(4 + 2 * rng.randrange(12), bits // 32)
 
 
@@ -198,7 +306,9 @@ def _scalar(rng: random.Random, name: str) -> Ins:
     encoding = oc.native_encoding(name)
     arity = 1 if encoding == "sop1" else 2
     first = _scalar_operand(rng, widths[0], True)
-    sources = [first] + [_scalar_operand(rng, widths[1], not isinstance(first, Literal)) for _ in range(arity - 1)]
+    sources = [first] + [
+        _scalar_operand(rng, widths[1], not isinstance(first, Literal)) for _ in range(arity - 1)
+    ]
     result = salu.result_bits(name, fn_bits)
     dst = () if encoding == "sopc" else (rng.choice((s(60, result // 32), VCC if result == 64 else M0)),)
     return Ins(name, dst, tuple(sources))
@@ -219,16 +329,31 @@ def packed_cases(name: str) -> list[tuple[Ins, State]]:
         for i, operand in enumerate(sources):
             low &= ~(1 << i) if isinstance(operand, Inline) else 7
         moves = name == "v_pk_mov_b32"
-        ins = Ins(name, (v(rng.choice((0, 16)), 2),), tuple(sources), op_sel=low, op_sel_hi=7 if moves else high,
-                  neg=0 if moves else rng.randrange(8) & ((1 << arity) - 1),
-                  neg_hi=0 if moves else rng.randrange(8) & ((1 << arity) - 1))
+        ins = Ins(
+            name,
+            (v(rng.choice((0, 16)), 2),),
+            tuple(sources),
+            op_sel=low,
+            op_sel_hi=7 if moves else high,
+            neg=0 if moves else rng.randrange(8) & ((1 << arity) - 1),
+            neg_hi=0 if moves else rng.randrange(8) & ((1 << arity) - 1),
+        )
         out.append((ins, random_state(rng, True, rng.choice(EXECS))))
     return out
 
 
-VECTOR_NAMES = sorted(set(valu.OPS) & (set(oc.VOP1) | set(oc.VOP2) | set(oc.VOPC) | set(oc.VOP3) | set(oc.VOP3SD)))
+VECTOR_NAMES = sorted(
+    set(valu.OPS) & (set(oc.VOP1) | set(oc.VOP2) | set(oc.VOPC) | set(oc.VOP3) | set(oc.VOP3SD))
+)
 CMPX_NAMES = sorted(n.replace("v_cmp_", "v_cmpx_") for n in valu.OPS if n.startswith("v_cmp_"))
-SCALAR_NAMES = sorted((set(salu.OPS) | set(salu.SAVEEXEC) | set(oc.SOPK) | {"s_cmov_b32", "s_cmov_b64", "s_bitset0_b32",
-                      "s_bitset1_b32"}) - {"s_getreg_b32", "s_setreg_b32"})
+SCALAR_NAMES = sorted(
+    (
+        set(salu.OPS)
+        | set(salu.SAVEEXEC)
+        | set(oc.SOPK)
+        | {"s_cmov_b32", "s_cmov_b64", "s_bitset0_b32", "s_bitset1_b32"}
+    )
+    - {"s_getreg_b32", "s_setreg_b32"}
+)
 PACKED_NAMES = sorted(valu_float.PACKED)
 LANE_NAMES = sorted(lanes.OPS)

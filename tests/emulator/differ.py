@@ -23,8 +23,19 @@ _FLOAT32 = re.compile(r"_f32(_|$)|_f32$")
 
 def core(arch: str, code: bytes, state: State, **options: object) -> State:
     """Run bytes on the C++ core, from and to the oracle's State."""
-    got = execute(arch, code, vgprs=state.v[:ROWS], sgprs=[int(x) for x in state.s[:102]], exec=state.exec,
-                  vcc=state.scalar(VCC), scc=state.scc, m0=state.scalar(M0), lds=state.lds, rows=ROWS, **options)
+    got = execute(
+        arch,
+        code,
+        vgprs=state.v[:ROWS],
+        sgprs=[int(x) for x in state.s[:102]],
+        exec=state.exec,
+        vcc=state.scalar(VCC),
+        scc=state.scc,
+        m0=state.scalar(M0),
+        lds=state.lds,
+        rows=ROWS,
+        **options,
+    )
     out = state.copy()
     out.v[:ROWS] = got.vgprs
     out.s[:102] = got.sgprs
@@ -61,7 +72,9 @@ def _nan_class(name: str, arch: str, code: int) -> int:
 
 def differences(arch: str, ins: Ins, before: State, want: State, got: State) -> list[str]:
     found = []
-    float_result = ins.name.startswith("v_") and ("f32" in ins.name or "f16" in ins.name) and "_cmp" not in ins.name
+    float_result = (
+        ins.name.startswith("v_") and ("f32" in ins.name or "f16" in ins.name) and "_cmp" not in ins.name
+    )
     for index in np.flatnonzero(want.s != got.s):
         found.append(f"s[{index}]: oracle {want.s[index]:#010x}, core {got.s[index]:#010x}")
     if want.scc != got.scc:
@@ -70,10 +83,15 @@ def differences(arch: str, ins: Ins, before: State, want: State, got: State) -> 
         a, b = int(want.v[row, lane]), int(got.v[row, lane])
         if float_result and _nan_class(ins.name, arch, a) == _nan_class(ins.name, arch, b):
             continue
-        sources = [f"{before.read(o, int(lane), 'b64' if isinstance(o, Reg) and o.count > 1 else 'b32'):#x}"
-                   for o in ins.src if o is not None and (not isinstance(o, Reg) or o.count < 3)]
-        found.append(f"v{row} lane {lane}: oracle {a:#010x}, core {b:#010x}, sources {sources}, "
-                     f"old {int(before.v[row, lane]):#x}")
+        sources = [
+            f"{before.read(o, int(lane), 'b64' if isinstance(o, Reg) and o.count > 1 else 'b32'):#x}"
+            for o in ins.src
+            if o is not None and (not isinstance(o, Reg) or o.count < 3)
+        ]
+        found.append(
+            f"v{row} lane {lane}: oracle {a:#010x}, core {b:#010x}, sources {sources}, "
+            f"old {int(before.v[row, lane]):#x}"
+        )
     for at in np.flatnonzero(want.lds != got.lds):
         found.append(f"LDS[{at}]: oracle {want.lds[at]:#x}, core {got.lds[at]:#x}")
     return found
@@ -83,7 +101,9 @@ def check(arch: str, ins: Ins, state: State) -> None:
     """Assert that core and oracle agree on every register, mask and LDS byte behind `ins`."""
     want, got = oracle(arch, state, ins), core(arch, encode(ins), state)
     found = differences(arch, ins, state, want, got)
-    assert not found, f"{arch} {ins}\nexec {state.exec:#x} vcc {state.scalar(VCC):#x}\n" + "\n".join(found[:6])
+    assert not found, f"{arch} {ins}\nexec {state.exec:#x} vcc {state.scalar(VCC):#x}\n" + "\n".join(
+        found[:6]
+    )
 
 
 def check_all(arch: str, cases: list[tuple[Ins, State]]) -> None:
@@ -99,14 +119,29 @@ def run(arch: str, state: State, *instructions: Ins) -> State:
 @cache
 def gfx950_only(name: str) -> bool:
     """Operations that CDNA4 added."""
-    added = ("v_bitop3", "v_cvt_scalef32", "v_cvt_pk_bf16", "v_permlane", "v_maximum3", "v_minimum3", "v_prng",
-             "v_cvt_f32_bf16", "f8f6f4", "x16x32_bf16", "x16x32_f16", "32x32x16_bf16", "32x32x16_f16", "x16x64_i8")
+    added = (
+        "v_bitop3",
+        "v_cvt_scalef32",
+        "v_cvt_pk_bf16",
+        "v_permlane",
+        "v_maximum3",
+        "v_minimum3",
+        "v_prng",
+        "v_cvt_f32_bf16",
+        "f8f6f4",
+        "x16x32_bf16",
+        "x16x32_f16",
+        "32x32x16_bf16",
+        "32x32x16_f16",
+        "x16x64_i8",
+    )
     return any(part in name for part in added)
 
 
 @cache
 def _opcodes() -> frozenset[str]:
     from flymono.emulator import _core
+
     return frozenset(_core.opcodes())
 
 

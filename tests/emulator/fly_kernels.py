@@ -1,7 +1,8 @@
 """Small FlyDSL kernels, one machine feature each, for the program tests of the emulator.
 
-Run as a script (`python fly_kernels.py ARCH FOLDER`) it compiles all of them for one arch without a GPU and writes
-FOLDER/NAME.hsaco. It is meant for a child process: FlyDSL keeps process-wide state, and a failed selection aborts.
+Run as a script (`python fly_kernels.py ARCH FOLDER`) it compiles all of them for one arch without a GPU and
+writes FOLDER/NAME.hsaco. It is meant for a child process: FlyDSL keeps process-wide state, and a failed
+selection aborts.
 """
 
 import os
@@ -34,7 +35,9 @@ def resource(ty, address, nbytes):
 def vadd(a: Int64, b: Int64, c: Int64, n: Int32):
     i = (fx.block_idx.x * THREADS + fx.thread_idx.x) * 4
     if i < n:
-        total = fx.generic_load(pointer(Float32, a) + i, count=4) + fx.generic_load(pointer(Float32, b) + i, count=4)
+        total = fx.generic_load(pointer(Float32, a) + i, count=4) + fx.generic_load(
+            pointer(Float32, b) + i, count=4
+        )
         fx.generic_store(pointer(Float32, c) + i, total)
 
 
@@ -88,9 +91,13 @@ def bounds(x: Int64, out: Int64, nbytes: Int64, n: Int32):
     """Loads four dwords a lane through a buffer of n bytes, stores them through one of n - 8 bytes."""
     at = fx.thread_idx.x * 16
     four = fx.rocdl.raw_ptr_buffer_load(fx.Int32x4.ir_type, resource(Int32, x, n), at, Int32(0), 0)
-    rocdl.raw_ptr_buffer_store(four.ir_value() if hasattr(four, "ir_value") else four,
-                               resource(Int32, out, n - 8), at.ir_value(), Int32(0).ir_value(),
-                               aux=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0))
+    rocdl.raw_ptr_buffer_store(
+        four.ir_value() if hasattr(four, "ir_value") else four,
+        resource(Int32, out, n - 8),
+        at.ir_value(),
+        Int32(0).ir_value(),
+        aux=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0),
+    )
 
 
 @flyc.kernel(name="quantise", known_block_size=[THREADS, 1, 1])
@@ -175,7 +182,9 @@ def blank(a: Int64, b: Int64, c: Int64, n: Int32):
     lds = fx.SharedAllocator().allocate(Room)
     fx.generic_store(lds.words.peek().ptr + fx.thread_idx.x, n)
     llvm.inline_asm(None, [], "s_nop 0\n" * 256, "~{v63},~{s60},~{memory}", has_side_effects=True)
-    fx.generic_store(pointer(Int32, a) + fx.block_idx.x, fx.generic_load(lds.words.peek().ptr + (fx.thread_idx.x ^ 1)))
+    fx.generic_store(
+        pointer(Int32, a) + fx.block_idx.x, fx.generic_load(lds.words.peek().ptr + (fx.thread_idx.x ^ 1))
+    )
 
 
 KERNELS = (vadd, reduce, transpose, bounds, quantise, handoff, rounds, ticket, blank)
@@ -183,8 +192,9 @@ KERNELS = (vadd, reduce, transpose, bounds, quantise, handoff, rounds, ticket, b
 
 def launcher(kernel):
     @flyc.jit
-    def launch(a: Int64, b: Int64, c: Int64, n: Int32, groups: Int32, stream: fx.Stream = fx.Stream(None)):
+    def launch(a: Int64, b: Int64, c: Int64, n: Int32, groups: Int32, stream: fx.Stream = fx.Stream(None)):  # noqa: B008
         kernel(a, b, c, n).launch(grid=(groups, 1, 1), block=(THREADS, 1, 1), stream=stream)
+
     return launch
 
 

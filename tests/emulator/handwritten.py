@@ -1,7 +1,8 @@
-"""Hand-assembled multi-workgroup programs: machine code from `asm`, placed over the body of the `blank` kernel.
+"""Hand-assembled multi-workgroup programs: machine code from `asm`, placed over the body of the `blank`
+kernel.
 
-At the start s[0:1] is the kernarg pointer, s2 the workgroup, v0 the thread. `PROLOGUE` leaves a, b, c in s[4:5],
-s[6:7], s[8:9], n in s10, and 4 * thread in v1. Up to v63 and s60 are there, and 4 KB of LDS.
+At the start s[0:1] is the kernarg pointer, s2 the workgroup, v0 the thread. `PROLOGUE` leaves a, b, c in
+s[4:5], s[6:7], s[8:9], n in s10, and 4 * thread in v1. Up to v63 and s60 are there, and 4 KB of LDS.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ def wait(vm: int = 0, lgkm: int = 0) -> Ins:
     return Ins("s_waitcnt", imm=(vm & 15) | (vm >> 4) << 14 | 7 << 4 | lgkm << 8)
 
 
-PROLOGUE = (Ins("s_load_dwordx4", (s(4, 4),), (s(0, 2), None)),
-            Ins("s_load_dwordx2", (s(8, 2),), (s(0, 2), None), imm=16),
-            Ins("s_load_dword", (s(10),), (s(0, 2), None), imm=24),
-            Ins("v_lshlrev_b32", (v(1),), (Inline(2), v(0))), wait())
+PROLOGUE = (
+    Ins("s_load_dwordx4", (s(4, 4),), (s(0, 2), None)),
+    Ins("s_load_dwordx2", (s(8, 2),), (s(0, 2), None), imm=16),
+    Ins("s_load_dword", (s(10),), (s(0, 2), None), imm=24),
+    Ins("v_lshlrev_b32", (v(1),), (Inline(2), v(0))),
+    wait(),
+)
 
 
 def role(workgroup: int, *body: Ins) -> tuple[Ins, ...]:
@@ -33,11 +37,11 @@ def role(workgroup: int, *body: Ins) -> tuple[Ins, ...]:
 
 
 def load(register: int, base: object, sc1: bool = True, imm: int = 0) -> Ins:
-    return Ins("global_load_dword", (v(register),), (v(1), base), sc1=sc1, imm=imm)  # type: ignore[arg-type]
+    return Ins("global_load_dword", (v(register),), (v(1), base), sc1=sc1, imm=imm)
 
 
 def store(base: object, register: int, sc1: bool = True, imm: int = 0) -> Ins:
-    return Ins("global_store_dword", (), (v(1), base, v(register)), sc1=sc1, imm=imm)  # type: ignore[arg-type]
+    return Ins("global_store_dword", (), (v(1), base, v(register)), sc1=sc1, imm=imm)
 
 
 def constant(register: int, value: int) -> Ins:

@@ -23,15 +23,29 @@ def code_objects(arch: str) -> dict[str, CodeObject]:
     env = os.environ | {"COMPILE_ONLY": "1", "FLYDSL_RUNTIME_ENABLE_CACHE": "0"}
     with tempfile.TemporaryDirectory() as folder:
         script = Path(__file__).with_name("fly_kernels.py")
-        done = subprocess.run([sys.executable, str(script), arch, folder], env=env, capture_output=True, text=True,
-                              timeout=300, check=False)
+        done = subprocess.run(
+            [sys.executable, str(script), arch, folder],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert done.returncode == 0 and "error:" not in done.stderr, done.stderr[-4000:]
         return {path.stem: CodeObject(path.read_bytes()) for path in Path(folder).glob("*.hsaco")}
 
 
-def launch(arch: str, name: str, buffers: tuple[Any, Any, Any], n: int, groups: int = 1,
-           code: CodeObject | None = None, **options: Any) -> Any:
-    """Launch one kernel. A buffer is a numpy array (registered, passed by address) or an int (passed as it is)."""
+def launch(
+    arch: str,
+    name: str,
+    buffers: tuple[Any, Any, Any],
+    n: int,
+    groups: int = 1,
+    code: CodeObject | None = None,
+    **options: Any,
+) -> Any:
+    """Launch one kernel. A buffer is a numpy array (registered, passed by address) or an int (passed as it
+    is)."""
     emulator = Emulator(arch, **options)
     args: list[int] = []
     for label, buffer in zip(("a", "b", "c"), buffers, strict=True):

@@ -1,8 +1,19 @@
-"""Every scalar and vector ALU operation of the core against the oracle, both archs, random modifiers and EXEC."""
+"""Every scalar and vector ALU operation of the core against the oracle, both archs, random modifiers and
+EXEC."""
 
 import pytest
 from asm import EXEC, Ins, Literal, s, v
-from cases import CMPX_NAMES, PACKED_NAMES, SCALAR_NAMES, VECTOR_NAMES, packed_cases, random_state, rng_of, scalar_cases, vector_cases
+from cases import (
+    CMPX_NAMES,
+    PACKED_NAMES,
+    SCALAR_NAMES,
+    VECTOR_NAMES,
+    packed_cases,
+    random_state,
+    rng_of,
+    scalar_cases,
+    vector_cases,
+)
 from differ import check, check_all, core, gfx950_only, implemented
 from oracle.valu_float import TRANSCENDENTAL
 
@@ -16,7 +27,9 @@ def matrix(names: list[str]) -> list[object]:
     out = []
     for i, name in enumerate(names):
         if not implemented(name):
-            out.append(pytest.param(name, "gfx942", marks=pytest.mark.skip(reason="the core does not implement it")))
+            out.append(
+                pytest.param(name, "gfx942", marks=pytest.mark.skip(reason="the core does not implement it"))
+            )
         elif gfx950_only(name):
             out.append((name, "gfx950"))
         elif "8" in name.split("_cvt_")[-1]:
@@ -43,7 +56,8 @@ def test_packed(name: str, arch: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in TRANSCENDENTAL if implemented(n)])
 def test_transcendental_exact_model_is_correctly_rounded(name: str) -> None:
-    """The oracle rounds the exact value once; the default model must give those bits (a wider sweep of arguments)."""
+    """The oracle rounds the exact value once; the default model must give those bits (a wider sweep of
+    arguments)."""
     rng = rng_of("sweep", name)
     state = random_state(rng, True)
     for row in range(8):
@@ -81,9 +95,13 @@ def test_not_implemented_is_an_error() -> None:
 
 def test_gfx950_operations_are_refused_on_gfx942() -> None:
     from asm import encode
-    for ins in (Ins("v_bitop3_b32", (v(16),), (v(0), v(1), v(2)), bitop3=0xC8),
-                Ins("v_maximum3_f32", (v(16),), (v(0), v(1), v(2))),
-                Ins("v_cvt_pk_bf16_f32", (v(16),), (v(0), v(1))), Ins("v_permlane32_swap_b32", (v(16),), (v(0),))):
+
+    for ins in (
+        Ins("v_bitop3_b32", (v(16),), (v(0), v(1), v(2)), bitop3=0xC8),
+        Ins("v_maximum3_f32", (v(16),), (v(0), v(1), v(2))),
+        Ins("v_cvt_pk_bf16_f32", (v(16),), (v(0), v(1))),
+        Ins("v_permlane32_swap_b32", (v(16),), (v(0),)),
+    ):
         with pytest.raises(Exception, match=r"(?i)gfx942|implement|unknown"):
             execute("gfx942", encode(ins))
 

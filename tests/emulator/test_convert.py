@@ -1,4 +1,5 @@
-"""Small-float conversions of the core, exhaustively, in both FP8 flavours; also straight against ml_dtypes."""
+"""Small-float conversions of the core, exhaustively, in both FP8 flavours; also straight against
+ml_dtypes."""
 
 import ml_dtypes
 import numpy as np
@@ -11,8 +12,12 @@ from oracle.convert import flavour
 from oracle.state import State
 from test_oracle_formats import boundaries
 
-DTYPES = {("gfx942", "fp8"): ml_dtypes.float8_e4m3fnuz, ("gfx942", "bf8"): ml_dtypes.float8_e5m2fnuz,
-          ("gfx950", "fp8"): ml_dtypes.float8_e4m3fn, ("gfx950", "bf8"): ml_dtypes.float8_e5m2}
+DTYPES = {
+    ("gfx942", "fp8"): ml_dtypes.float8_e4m3fnuz,
+    ("gfx942", "bf8"): ml_dtypes.float8_e5m2fnuz,
+    ("gfx950", "fp8"): ml_dtypes.float8_e4m3fn,
+    ("gfx950", "bf8"): ml_dtypes.float8_e5m2,
+}
 PAIRS = list(DTYPES)
 
 
@@ -47,7 +52,8 @@ def test_every_code_to_f32(arch: str, small: str) -> None:
 
 @pytest.mark.parametrize(("arch", "small"), PAIRS)
 def test_every_rounding_boundary_from_f32(arch: str, small: str) -> None:
-    """Each halfway point of two codes and one ulp beside it, both signs, overflow, denormals, NaN, infinity."""
+    """Each halfway point of two codes and one ulp beside it, both signs, overflow, denormals, NaN,
+    infinity."""
     _need(f"v_cvt_pk_{small}_f32")
     fmt = flavour(arch, small)
     codes = np.array(boundaries(fmt), np.uint32)
@@ -60,7 +66,10 @@ def test_every_rounding_boundary_from_f32(arch: str, small: str) -> None:
             got = core(arch, encode(ins), state).v[16] >> (16 if op_sel else 0) & 0xFF
             want = block.view(np.float32).astype(DTYPES[arch, small]).view(np.uint8)
             same = got.astype(np.uint8) == want
-            nans = [sf.decode(fmt, int(a)).nan and sf.decode(fmt, int(b)).nan for a, b in zip(got, want, strict=True)]
+            nans = [
+                sf.decode(fmt, int(a)).nan and sf.decode(fmt, int(b)).nan
+                for a, b in zip(got, want, strict=True)
+            ]
             assert (same | np.array(nans)).all()
 
 
@@ -70,7 +79,11 @@ def test_conversion_modifiers(arch: str, small: str) -> None:
     _need(f"v_cvt_pk_{small}_f32")
     state = _state()
     for bits in range(16):
-        check(arch, Ins(f"v_cvt_pk_{small}_f32", (v(16),), (v(0), v(2)), enc="vop3", neg=bits & 3, abs=bits >> 2), state)
+        check(
+            arch,
+            Ins(f"v_cvt_pk_{small}_f32", (v(16),), (v(0), v(2)), enc="vop3", neg=bits & 3, abs=bits >> 2),
+            state,
+        )
 
 
 def test_bf16_pack_exhaustive_boundaries() -> None:
@@ -119,13 +132,51 @@ def test_round_trip_of_every_code() -> None:
 
 
 def test_integer_conversions_at_their_edges() -> None:
-    edges = [0x4EFFFFFF, 0x4F000000, 0xCF000000, 0xCF000001, 0x4F7FFFFF, 0x4F800000, 0x3F7FFFFF, 0xBF7FFFFF, 0x7FC00000,
-             0x7F800000, 0xFF800000, 0x00000001, 0x80000000, 0x4B800001, 0xCEFFFFFF]
-    state = _state(np.resize(np.array(edges, np.uint32), 64),
-                   np.resize(np.array([0, 1, 0x1000001, 0x1000003, 0xFFFFFF80, 0xFFFFFF7F, 0xFFFFFFFF, 0x80000000,
-                                       0x7FFFFFFF, 0x80000040, 0x800000C0], np.uint32), 64))
-    for name, source in (("v_cvt_u32_f32", v(0)), ("v_cvt_i32_f32", v(0)), ("v_cvt_f32_u32", v(1)),
-                         ("v_cvt_f32_i32", v(1))):
+    edges = [
+        0x4EFFFFFF,
+        0x4F000000,
+        0xCF000000,
+        0xCF000001,
+        0x4F7FFFFF,
+        0x4F800000,
+        0x3F7FFFFF,
+        0xBF7FFFFF,
+        0x7FC00000,
+        0x7F800000,
+        0xFF800000,
+        0x00000001,
+        0x80000000,
+        0x4B800001,
+        0xCEFFFFFF,
+    ]
+    state = _state(
+        np.resize(np.array(edges, np.uint32), 64),
+        np.resize(
+            np.array(
+                [
+                    0,
+                    1,
+                    0x1000001,
+                    0x1000003,
+                    0xFFFFFF80,
+                    0xFFFFFF7F,
+                    0xFFFFFFFF,
+                    0x80000000,
+                    0x7FFFFFFF,
+                    0x80000040,
+                    0x800000C0,
+                ],
+                np.uint32,
+            ),
+            64,
+        ),
+    )
+    for name, source in (
+        ("v_cvt_u32_f32", v(0)),
+        ("v_cvt_i32_f32", v(0)),
+        ("v_cvt_f32_u32", v(1)),
+        ("v_cvt_f32_i32", v(1)),
+    ):
         if implemented(name):
             check("gfx942", Ins(name, (v(16),), (source,)), state)
     check("gfx942", Ins("v_cvt_f32_u32", (v(16),), (Inline(64),)), state)

@@ -1,6 +1,7 @@
 """The core's detectors on one wave: each rule violated by the smallest program, and kept by its neighbour.
 
-Programs are lists of instructions; a finding must carry the PCs of both instructions (byte offsets in the program).
+Programs are lists of instructions; a finding must carry the PCs of both instructions (byte offsets in the
+program).
 """
 
 import numpy as np
@@ -28,14 +29,29 @@ USE_S8 = Ins("s_add_u32", (s(12),), (s(8), s(8)))
 USE_S9 = USE_S8.but(src=(s(9), s(9)))
 
 
-def run(*instructions: Ins, arch: str = "gfx942", lds: object = None, vgprs: dict[int, object] | None = None,
-        sgprs: dict[int, int] | None = None, **options: object) -> list[object]:
+def run(
+    *instructions: Ins,
+    arch: str = "gfx942",
+    lds: object = None,
+    vgprs: dict[int, object] | None = None,
+    sgprs: dict[int, int] | None = None,
+    **options: object,
+) -> list[object]:
     """Findings of a program; v0 = 4 * lane, v1 = 1, s[4:5] = a registered buffer, LDS initialised."""
     rows: dict[int, object] = {0: np.arange(64, dtype=np.uint32) * 4, 1: 1} | (vgprs or {})
     scalars = {4: DATA.ctypes.data & 0xFFFFFFFF, 5: DATA.ctypes.data >> 32} | (sgprs or {})
     memory = np.zeros(4096, np.uint8) if lds is None else lds
-    return execute(arch, program(*instructions), vgprs=rows, sgprs=scalars, buffers=[("data", DATA)], lds=memory,
-                   check=True, rows=64, **options).findings
+    return execute(
+        arch,
+        program(*instructions),
+        vgprs=rows,
+        sgprs=scalars,
+        buffers=[("data", DATA)],
+        lds=memory,
+        check=True,
+        rows=64,
+        **options,
+    ).findings
 
 
 def offset_of(instructions: tuple[Ins, ...], index: int) -> int:
@@ -45,7 +61,7 @@ def offset_of(instructions: tuple[Ins, ...], index: int) -> int:
 def found(findings: list[object], instructions: tuple[Ins, ...], first: int, second: int) -> bool:
     """A finding between the load at position `first` and the use at position `second`."""
     pair = {offset_of(instructions, first), offset_of(instructions, second)}
-    return any({f.pc, f.other_pc} == pair for f in findings)  # type: ignore[attr-defined]
+    return any({f.pc, f.other_pc} == pair for f in findings)
 
 
 MISSING = {  # name -> (program, position of the load, position of the use)
@@ -64,29 +80,48 @@ MISSING = {  # name -> (program, position of the load, position of the use)
     "as an address": ((DS, Ins("ds_read_b32", (v(7),), (v(4),))), 0, 1),
     "as a scalar base": ((Ins("s_load_dwordx2", (s(4, 2),), (s(4, 2), None)), GLOBAL), 0, 1),
     "a barrier is no wait": ((GLOBAL, Ins("s_barrier"), USE4), 0, 2),
-    "one register of four": ((GLOBAL.but(name="global_load_dwordx4", dst=(v(4, 4),)),
-                              Ins("v_mov_b32", (v(9),), (v(7),))), 0, 1),
+    "one register of four": (
+        (GLOBAL.but(name="global_load_dwordx4", dst=(v(4, 4),)), Ins("v_mov_b32", (v(9),), (v(7),))),
+        0,
+        1,
+    ),
     "mfma overwrites": ((GLOBAL, Ins("v_mfma_f32_16x16x4_f32", (v(4, 4),), (v(0), v(1), Inline(0)))), 0, 1),
     "swizzle counts as lds": ((Ins("ds_swizzle_b32", (v(4),), (v(0),), imm=0x401F), USE4), 0, 1),
     "bpermute counts as lds": ((Ins("ds_bpermute_b32", (v(4),), (v(0), v(1))), USE4), 0, 1),
     "atomic with return": ((Ins("global_atomic_add", (v(4),), (v(0), s(4, 2), v(1)), sc0=True), USE4), 0, 1),
-    "readlane of a pending register": ((GLOBAL, Ins("v_readlane_b32", (s(8),), (v(4), Inline(3)), enc="vop3")), 0, 1),
+    "readlane of a pending register": (
+        (GLOBAL, Ins("v_readlane_b32", (s(8),), (v(4), Inline(3)), enc="vop3")),
+        0,
+        1,
+    ),
     "an inactive lane's load still owns the register in active lanes": (
-        (Ins("s_mov_b64", (EXEC,), (Inline(1),)), GLOBAL, USE4), 1, 2),
+        (Ins("s_mov_b64", (EXEC,), (Inline(1),)), GLOBAL, USE4),
+        1,
+        2,
+    ),
 }
 ENOUGH = {
     "vector load": (GLOBAL, waitcnt(vm=0), USE4),
     "older of two": (GLOBAL, SECOND, waitcnt(vm=1), USE4),
-    "stores count too": (GLOBAL, Ins("global_store_dword", (), (v(0), s(4, 2), v(1)), imm=1024), waitcnt(vm=1), USE4),
+    "stores count too": (
+        GLOBAL,
+        Ins("global_store_dword", (), (v(0), s(4, 2), v(1)), imm=1024),
+        waitcnt(vm=1),
+        USE4,
+    ),
     "lds older of two": (DS, DS2, waitcnt(lgkm=1), USE4),
     "scalar": (SCALAR, SCALAR2, waitcnt(lgkm=0), USE_S8, USE_S9),
     "lds and scalar": (DS, SCALAR, waitcnt(lgkm=0), USE4, USE_S8),
     "end with loads in flight": (GLOBAL, SCALAR, DS, Ins("s_endpgm")),
-    "store data may change behind a store": (Ins("global_store_dword", (), (v(0), s(4, 2), v(1))),
-                                             Ins("v_mov_b32", (v(1),), (v(0),))),
+    "store data may change behind a store": (
+        Ins("global_store_dword", (), (v(0), s(4, 2), v(1))),
+        Ins("v_mov_b32", (v(1),), (v(0),)),
+    ),
     "an untouched register": (GLOBAL, Ins("v_mov_b32", (v(9),), (v(0),))),
     "the counter is full: the oldest has returned": (
-        *(Ins("ds_read_b32", (v(10 + i),), (v(0),)) for i in range(16)), Ins("v_mov_b32", (v(40),), (v(10),))),
+        *(Ins("ds_read_b32", (v(10 + i),), (v(0),)) for i in range(16)),
+        Ins("v_mov_b32", (v(40),), (v(10),)),
+    ),
 }
 
 
@@ -121,10 +156,17 @@ UNDEFINED = {  # v30, v31 and s30.. are never written
     "branch": (Ins("s_cmp_eq_u32", (), (s(30), Inline(0))), Ins("s_cbranch_scc1", imm=0)),
     "exec": (Ins("v_cmp_eq_u32", (VCC,), (v(30), v(0))), Ins("s_and_saveexec_b64", (s(10, 2),), (VCC,))),
     "through arithmetic": (Ins("v_add_u32", (v(31),), (v(30), v(0))), STORE.but(src=(v(0), s(4, 2), v(31)))),
-    "through a lane": (Ins("v_readlane_b32", (s(8),), (v(30), Inline(0)), enc="vop3"),
-                       Ins("v_mov_b32", (v(31),), (s(8),)), STORE.but(src=(v(0), s(4, 2), v(31)))),
-    "lanes that were off": (Ins("s_mov_b64", (EXEC,), (Inline(1),)), Ins("v_mov_b32", (v(31),), (v(0),)),
-                            Ins("s_mov_b64", (EXEC,), (Inline(-1),)), STORE.but(src=(v(0), s(4, 2), v(31)))),
+    "through a lane": (
+        Ins("v_readlane_b32", (s(8),), (v(30), Inline(0)), enc="vop3"),
+        Ins("v_mov_b32", (v(31),), (s(8),)),
+        STORE.but(src=(v(0), s(4, 2), v(31))),
+    ),
+    "lanes that were off": (
+        Ins("s_mov_b64", (EXEC,), (Inline(1),)),
+        Ins("v_mov_b32", (v(31),), (v(0),)),
+        Ins("s_mov_b64", (EXEC,), (Inline(-1),)),
+        STORE.but(src=(v(0), s(4, 2), v(31))),
+    ),
 }
 HARMLESS = {
     "copying": (Ins("v_mov_b32", (v(31),), (v(30),)),),
@@ -139,7 +181,7 @@ def test_undefined_values_that_reach_something(name: str) -> None:
     program_ = UNDEFINED[name]
     findings = run(*program_)
     assert findings
-    assert any(f.pc == offset_of(program_, len(program_) - 1) for f in findings), findings  # type: ignore[attr-defined]
+    assert any(f.pc == offset_of(program_, len(program_) - 1) for f in findings), findings
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -155,14 +197,20 @@ def test_undefined_lds_byte() -> None:
     assert not run(*written, lds=4096)
 
 
-@pytest.mark.parametrize(("ins", "lane"), [
-    (GLOBAL, 63), (Ins("global_store_dword", (), (v(0), s(4, 2), v(1))), 7), (DS, 20),
-    (Ins("ds_write_b32", (), (v(0), v(1))), 1)])
+@pytest.mark.parametrize(
+    ("ins", "lane"),
+    [
+        (GLOBAL, 63),
+        (Ins("global_store_dword", (), (v(0), s(4, 2), v(1))), 7),
+        (DS, 20),
+        (Ins("ds_write_b32", (), (v(0), v(1))), 1),
+    ],
+)
 def test_outside_memory_names_the_lane(ins: Ins, lane: int) -> None:
     address = np.arange(64, dtype=np.uint32) * 4
     address[lane] = 0x40000000
     findings = run(ins, waitcnt(0, 0), vgprs={0: address})
-    assert any(f.lane == lane and f.pc == 0 for f in findings), findings  # type: ignore[attr-defined]
+    assert any(f.lane == lane and f.pc == 0 for f in findings), findings
 
 
 def test_lanes_that_write_different_data_to_one_lds_word() -> None:

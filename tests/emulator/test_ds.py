@@ -7,14 +7,48 @@ from differ import check, core, implemented
 from oracle.state import LANES, State
 
 LDS_BYTES = 8192
-READS = {"ds_read_b32": 4, "ds_read_b64": 8, "ds_read_b96": 12, "ds_read_b128": 16, "ds_read_u8": 1, "ds_read_i8": 1,
-         "ds_read_u16": 2, "ds_read_i16": 2}
-WRITES = {"ds_write_b8": 1, "ds_write_b16": 2, "ds_write_b32": 4, "ds_write_b64": 8, "ds_write_b96": 12,
-          "ds_write_b128": 16}
-DOUBLES = {"ds_read2_b32": 4, "ds_read2_b64": 8, "ds_read2st64_b32": 256, "ds_read2st64_b64": 512,
-           "ds_write2_b32": 4, "ds_write2_b64": 8, "ds_write2st64_b32": 256, "ds_write2st64_b64": 512}
-ATOMICS = ["ds_add_u32", "ds_sub_u32", "ds_or_b32", "ds_and_b32", "ds_xor_b32", "ds_min_i32", "ds_max_i32",
-           "ds_min_u32", "ds_max_u32", "ds_add_rtn_u32", "ds_or_rtn_b32", "ds_wrxchg_rtn_b32"]
+READS = {
+    "ds_read_b32": 4,
+    "ds_read_b64": 8,
+    "ds_read_b96": 12,
+    "ds_read_b128": 16,
+    "ds_read_u8": 1,
+    "ds_read_i8": 1,
+    "ds_read_u16": 2,
+    "ds_read_i16": 2,
+}
+WRITES = {
+    "ds_write_b8": 1,
+    "ds_write_b16": 2,
+    "ds_write_b32": 4,
+    "ds_write_b64": 8,
+    "ds_write_b96": 12,
+    "ds_write_b128": 16,
+}
+DOUBLES = {
+    "ds_read2_b32": 4,
+    "ds_read2_b64": 8,
+    "ds_read2st64_b32": 256,
+    "ds_read2st64_b64": 512,
+    "ds_write2_b32": 4,
+    "ds_write2_b64": 8,
+    "ds_write2st64_b32": 256,
+    "ds_write2st64_b64": 512,
+}
+ATOMICS = [
+    "ds_add_u32",
+    "ds_sub_u32",
+    "ds_or_b32",
+    "ds_and_b32",
+    "ds_xor_b32",
+    "ds_min_i32",
+    "ds_max_i32",
+    "ds_min_u32",
+    "ds_max_u32",
+    "ds_add_rtn_u32",
+    "ds_or_rtn_b32",
+    "ds_wrxchg_rtn_b32",
+]
 
 
 def _need(name: str) -> None:
@@ -50,7 +84,11 @@ def test_reads(name: str, shape: str) -> None:
     step = _alignment(size)
     addresses = [step * rng.randrange((LDS_BYTES - 2048) // step - 1) for _ in range(LANES)]
     for offset in (0, step, 1024 + 16, 2032):
-        check("gfx942", Ins(name, (v(16, _registers(size)),), (v(0),), imm=offset), _state(name, shape, addresses))
+        check(
+            "gfx942",
+            Ins(name, (v(16, _registers(size)),), (v(0),), imm=offset),
+            _state(name, shape, addresses),
+        )
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -74,8 +112,11 @@ def test_two_addresses(name: str) -> None:
         for _ in range(8):
             first, second = rng.sample(range(min(256, (LDS_BYTES - 2048) // stride)), 2)
             # Lanes stay apart from each other at both offsets: a 1 KB window below the first stride.
-            addresses = [step * lane for lane in range(LANES)] if "write" in name else \
-                [step * rng.randrange(2048 // step - 1) for _ in range(LANES)]
+            addresses = (
+                [step * lane for lane in range(LANES)]
+                if "write" in name
+                else [step * rng.randrange(2048 // step - 1) for _ in range(LANES)]
+            )
             if "write" in name and abs(first - second) * stride < step * LANES:
                 second = (first + step * LANES // stride + 1) % (6144 // stride)
                 if abs(first - second) * stride < step * LANES:
@@ -84,19 +125,26 @@ def test_two_addresses(name: str) -> None:
             src: tuple[Reg, ...] = (v(0),)
             src += (v(4, width), v(8, width)) if "write" in name else ()
             dst = () if "write" in name else (v(16, 2 * width),)
-            check("gfx942", Ins(name, dst, src, offset0=first, offset1=second), _state(name, shape, addresses))
+            check(
+                "gfx942", Ins(name, dst, src, offset0=first, offset1=second), _state(name, shape, addresses)
+            )
 
 
 @pytest.mark.parametrize("name", ATOMICS)
 def test_atomics(name: str) -> None:
-    """Distinct addresses with and without return; without return also colliding ones (the operations commute)."""
+    """Distinct addresses with and without return; without return also colliding ones (the operations
+    commute)."""
     _need(name)
     dst = (v(16),) if "_rtn_" in name else ()
     addresses = _distinct(name, 4, LDS_BYTES - 1024)
     for shape in ("all", "random"):
         check("gfx942", Ins(name, dst, (v(0), v(4)), imm=64), _state(name, shape, addresses))
     if not dst:
-        check("gfx942", Ins(name, dst, (v(0), v(4))), _state(name, "random", [16 * (lane % 5) for lane in range(LANES)]))
+        check(
+            "gfx942",
+            Ins(name, dst, (v(0), v(4))),
+            _state(name, "random", [16 * (lane % 5) for lane in range(LANES)]),
+        )
 
 
 def test_equal_writes_to_one_address_are_allowed() -> None:

@@ -1,4 +1,5 @@
-"""Lane traffic of the core against the oracle: every DPP control, SDWA select, swizzle mask and permlane swap."""
+"""Lane traffic of the core against the oracle: every DPP control, SDWA select, swizzle mask and permlane
+swap."""
 
 import itertools
 
@@ -8,8 +9,21 @@ from cases import exec_mask, random_dpp, random_state, rng_of
 from differ import check, core, implemented
 from oracle.lanes import dpp_lane
 
-CONTROLS = [*range(0x100), *range(0x101, 0x110), *range(0x111, 0x120), *range(0x121, 0x130),
-            0x130, 0x134, 0x138, 0x13C, 0x140, 0x141, 0x142, 0x143, *range(0x150, 0x160)]
+CONTROLS = [
+    *range(0x100),
+    *range(0x101, 0x110),
+    *range(0x111, 0x120),
+    *range(0x121, 0x130),
+    0x130,
+    0x134,
+    0x138,
+    0x13C,
+    0x140,
+    0x141,
+    0x142,
+    0x143,
+    *range(0x150, 0x160),
+]
 
 
 @pytest.mark.parametrize("bound", [False, True])
@@ -22,7 +36,8 @@ def test_every_dpp_control(bound: bool) -> None:
 
 
 def test_dpp_masks() -> None:
-    """All 256 row/bank masks with the control pair that exchanges lanes 4 apart, source and destination one register."""
+    """All 256 row/bank masks with the control pair that exchanges lanes 4 apart, source and destination one
+    register."""
     state = random_state(rng_of("masks"), False)
     for row, bank in itertools.product(range(16), repeat=2):
         for ctrl in (0x104, 0x114):
@@ -35,7 +50,11 @@ def test_dpp_in_arithmetic() -> None:
     state = random_state(rng, True)
     for _ in range(40):
         dpp = random_dpp(rng)
-        check("gfx942", Ins("v_add_f32", (v(16),), (v(2), v(4)), dpp=dpp, neg=rng.randrange(4), abs=rng.randrange(4)), state)
+        check(
+            "gfx942",
+            Ins("v_add_f32", (v(16),), (v(2), v(4)), dpp=dpp, neg=rng.randrange(4), abs=rng.randrange(4)),
+            state,
+        )
         check("gfx950", Ins("v_max_i32", (v(16),), (v(2), v(4)), dpp=dpp), state)
 
 
@@ -43,8 +62,11 @@ def test_row_exchange_by_two_masked_moves() -> None:
     """shr:4 into odd banks and shl:4 into even banks swap neighbouring quads, as compiled reductions do."""
     state = random_state(rng_of("exchange"), False)
     for ctrl, bank in ((0x114, 0xA), (0x104, 0x5)):
-        state = core("gfx942", __import__("asm").encode(
-            Ins("v_mov_b32", (v(16),), (v(2),), dpp=Dpp(ctrl, 15, bank))), state)
+        state = core(
+            "gfx942",
+            __import__("asm").encode(Ins("v_mov_b32", (v(16),), (v(2),), dpp=Dpp(ctrl, 15, bank))),
+            state,
+        )
     assert [int(x) for x in state.v[16]] == [int(state.v[2, lane ^ 4]) for lane in range(64)]
 
 
@@ -56,7 +78,9 @@ def test_oracle_rows_stay_in_rows() -> None:
                 assert source // 16 == lane // 16
 
 
-@pytest.mark.parametrize("name", ["v_add_u32", "v_and_b32", "v_lshlrev_b32", "v_ashrrev_i32", "v_mul_lo_u16", "v_cndmask_b32"])
+@pytest.mark.parametrize(
+    "name", ["v_add_u32", "v_and_b32", "v_lshlrev_b32", "v_ashrrev_i32", "v_mul_lo_u16", "v_cndmask_b32"]
+)
 def test_sdwa_selects(name: str) -> None:
     """Every pair of source selects, with and without sign extension."""
     if not implemented(name):
@@ -100,7 +124,7 @@ def test_permlane_swaps(name: str) -> None:
     state = random_state(rng_of(name), False)
     check("gfx950", Ins(name, (v(3),), (v(5),)), state)
     state.set_scalar(EXEC, 0xFFFF)
-    with pytest.raises(Exception, match="(?i)exec"):
+    with pytest.raises(Exception, match=r"(?i)exec"):
         check("gfx950", Ins(name, (v(3),), (v(5),)), state)
 
 

@@ -1,8 +1,10 @@
 """Where the core reads and writes each matrix element: one-hot probes against the tables of the ISA facts.
 
-A single 1 in one slot (lane, item) of A against B[k][j] = f(k), all f different, shows the slot's row and k; likewise
-for B. The tables below are written out here, apart from the oracle's formulas, so that a mistake needs two mistakes.
-A K order that both operands share cannot be seen from products alone: mixed formats and scales break that symmetry.
+A single 1 in one slot (lane, item) of A against B[k][j] = f(k), all f different, shows the slot's row and k;
+likewise
+for B. The tables below are written out here, apart from the oracle's formulas, so that a mistake needs two
+mistakes. A K order that both operands share cannot be seen from products alone: mixed formats and scales
+break that symmetry.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +18,9 @@ from differ import implemented
 
 from flymono.emulator.execute import execute
 
-Place = Callable[[int, int], tuple[int, int]]  # (lane, item) -> (row or column, k); (lane, register) -> (row, column)
+Place = Callable[
+    [int, int], tuple[int, int]
+]  # (lane, item) -> (row or column, k); (lane, register) -> (row, column)
 
 
 def _contiguous(m: int, per_lane: int) -> Place:
@@ -69,9 +73,16 @@ TABLES = [
 
 def dtype(kind: str, arch: str) -> np.dtype:
     ocp = arch == "gfx950"
-    return np.dtype({"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "i8": np.int8,
-                     "fp8": ml_dtypes.float8_e4m3fn if ocp else ml_dtypes.float8_e4m3fnuz,
-                     "fp4": ml_dtypes.float4_e2m1fn}[kind])
+    return np.dtype(
+        {
+            "f32": np.float32,
+            "bf16": ml_dtypes.bfloat16,
+            "f16": np.float16,
+            "i8": np.int8,
+            "fp8": ml_dtypes.float8_e4m3fn if ocp else ml_dtypes.float8_e4m3fnuz,
+            "fp4": ml_dtypes.float4_e2m1fn,
+        }[kind]
+    )
 
 
 def pack(slots: np.ndarray, kind: str, arch: str) -> np.ndarray:
@@ -102,10 +113,12 @@ def slots(items: int) -> Iterator[tuple[int, int]]:
     return ((lane, t) for lane in range(64) for t in range(items))
 
 
-def launch(ins: Ins, arch: str, a: np.ndarray, b: np.ndarray, scales: dict[int, np.ndarray] | None = None) -> np.ndarray:
+def launch(
+    ins: Ins, arch: str, a: np.ndarray, b: np.ndarray, scales: dict[int, np.ndarray] | None = None
+) -> np.ndarray:
     """D as [m, m] by the D table, from register images of A (v0..) and B (v8..)."""
     m = 32 if "32x32" in ins.name else 16
-    rows = {i: row for i, row in enumerate(a)} | {8 + i: row for i, row in enumerate(b)} | (scales or {})
+    rows = dict(enumerate(a)) | {8 + i: row for i, row in enumerate(b)} | (scales or {})
     got = execute(arch, encode(ins), vgprs=rows, rows=64).vgprs
     out, d_place = np.zeros((m, m), np.float64), _rows16 if m == 16 else _rows32
     for r in range(m * m // 64):
@@ -117,7 +130,7 @@ def launch(ins: Ins, arch: str, a: np.ndarray, b: np.ndarray, scales: dict[int, 
 
 def instruction(name: str, registers: tuple[int, int], **mods: int) -> Ins:
     size = 16 if "32x32" in name else 4
-    return Ins(name, (v(32, size),), (v(0, registers[0]), v(8, registers[1]), Inline(0)), **mods)  # type: ignore[arg-type]
+    return Ins(name, (v(32, size),), (v(0, registers[0]), v(8, registers[1]), Inline(0)), **mods)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda t: f"{t.name}-{t.arch}")
@@ -143,14 +156,16 @@ F8F6F4 = [("v_mfma_scale_f32_16x16x128_f8f6f4", 16, 128), ("v_mfma_scale_f32_32x
 
 
 def _format(kind: str, m: int, k: int) -> tuple[Place, int, int]:
-    """(place, registers, CBSZ/BLGP code) of an f8f6f4 operand: 8-bit data in two runs, 4-bit data contiguous."""
+    """(place, registers, CBSZ/BLGP code) of an f8f6f4 operand: 8-bit data in two runs, 4-bit data
+    contiguous."""
     return (_two_runs(m, k // 2), 8, 0) if kind == "fp8" else (_contiguous(m, 32), 4, 4)
 
 
 @pytest.mark.parametrize(("name", "m", "k"), F8F6F4)
 @pytest.mark.parametrize("probe_kind", ["fp8", "fp4"])
 def test_every_slot_of_the_scaled_form(name: str, m: int, k: int, probe_kind: str) -> None:
-    """A one-hot of fp8 or fp4 against fp8 of known K order, and a scale that names its lane: row, k and scale lane."""
+    """A one-hot of fp8 or fp4 against fp8 of known K order, and a scale that names its lane: row, k and
+    scale lane."""
     if not implemented(name):
         pytest.skip("the core does not implement it")
     place, registers, code = _format(probe_kind, m, k)
@@ -168,12 +183,24 @@ def test_every_slot_of_the_scaled_form(name: str, m: int, k: int, probe_kind: st
         i, at = place(lane, t)
         want = np.zeros((m, m))
         want[i, :] = f[at] * 2.0 ** (96 + i + m * (at // 32) - 127)
-        as_a = Ins(name, (v(32, m * m // 64),), (v(0, registers), v(8, full_registers), Inline(0), v(28), v(29)),
-                   cbsz=code, op_sel=0, op_sel_hi=1)
+        as_a = Ins(
+            name,
+            (v(32, m * m // 64),),
+            (v(0, registers), v(8, full_registers), Inline(0), v(28), v(29)),
+            cbsz=code,
+            op_sel=0,
+            op_sel_hi=1,
+        )
         got = launch(as_a, "gfx950", probe, other, {28: scale, 29: ones})
         assert np.array_equal(got, want), ("A", lane, t)
-        as_b = Ins(name, (v(32, m * m // 64),), (v(0, full_registers), v(8, registers), Inline(0), v(29), v(28)),
-                   blgp=code, op_sel=0, op_sel_hi=2)
+        as_b = Ins(
+            name,
+            (v(32, m * m // 64),),
+            (v(0, full_registers), v(8, registers), Inline(0), v(29), v(28)),
+            blgp=code,
+            op_sel=0,
+            op_sel_hi=2,
+        )
         got = launch(as_b, "gfx950", other, probe, {28: scale, 29: ones})
         assert np.array_equal(got, want.T), ("B", lane, t)
 
@@ -190,8 +217,13 @@ def test_scale_byte_selection(name: str, m: int, k: int) -> None:
     src = (v(0, 8), v(8, 8), Inline(0))
     for a in range(4):
         for b in range(4):
-            ins = Ins(name, (v(32, m * m // 64),), (*src, v(28), v(28)), op_sel=(a & 1) | (b & 1) << 1,
-                      op_sel_hi=(a >> 1) | (b >> 1) << 1)
+            ins = Ins(
+                name,
+                (v(32, m * m // 64),),
+                (*src, v(28), v(28)),
+                op_sel=(a & 1) | (b & 1) << 1,
+                op_sel_hi=(a >> 1) | (b >> 1) << 1,
+            )
             got = launch(ins, "gfx950", data, data, {28: word})
             assert (got == k * 2.0 ** (exponents[a] + exponents[b] - 254)).all(), (a, b)
     for constant, factor in ((1.0, 1.0), (2.0, 2.0), (0.5, 0.5)):
@@ -207,10 +239,12 @@ def test_blocks_of_4x4x4() -> None:
         pytest.skip("the core does not implement it")
     a = np.random.default_rng(1).integers(-8, 8, (64, 4)).astype(np.float64)
     b = np.random.default_rng(2).integers(-8, 8, (64, 4)).astype(np.float64)
-    rows = dict(enumerate(pack(a, "f16", "gfx942"))) | {8 + i: r for i, r in enumerate(pack(b, "f16", "gfx942"))}
+    rows = dict(enumerate(pack(a, "f16", "gfx942"))) | {
+        8 + i: r for i, r in enumerate(pack(b, "f16", "gfx942"))
+    }
     ins = Ins(name, (v(32, 4),), (v(0, 2), v(8, 2), Inline(0)))
     got = execute("gfx942", encode(ins), vgprs=rows, rows=64).vgprs
     for block in range(16):
-        product = a[4 * block:4 * block + 4] @ b[4 * block:4 * block + 4].T
+        product = a[4 * block : 4 * block + 4] @ b[4 * block : 4 * block + 4].T
         for r in range(4):
-            assert np.array_equal(got[32 + r].view(np.float32)[4 * block:4 * block + 4], product[r])
+            assert np.array_equal(got[32 + r].view(np.float32)[4 * block : 4 * block + 4], product[r])

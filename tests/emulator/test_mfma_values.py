@@ -1,4 +1,4 @@
-"""Values of the core's matrix operations: the exact model against exact fractions, "cdna3" against a published model."""
+"""Values of the core's matrix operations: "exact" against exact fractions, "cdna3" against a published model."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,10 @@ from test_mfma_layout import TABLES, Table, pack
 from flymono.emulator.execute import execute
 
 PLAIN = [(t.name, t.arch) for t in TABLES] + [
-    ("v_mfma_f32_16x16x32_bf8_fp8", "gfx942"), ("v_mfma_f32_16x16x32_fp8_bf8", "gfx950"),
-    ("v_mfma_f32_4x4x4_16b_f16", "gfx942")]
+    ("v_mfma_f32_16x16x32_bf8_fp8", "gfx942"),
+    ("v_mfma_f32_16x16x32_fp8_bf8", "gfx950"),
+    ("v_mfma_f32_4x4x4_16b_f16", "gfx942"),
+]
 
 
 def _need(name: str) -> None:
@@ -22,13 +24,18 @@ def _need(name: str) -> None:
 
 
 def _word(rng: np.random.Generator, bits: int, kind: str) -> np.ndarray:
-    """64 registers' worth of element codes whose exponents stay near each other, with some zeros and denormals."""
+    """64 registers' worth of element codes whose exponents stay near each other, with some zeros and
+    denormals."""
     if kind == "f32":
         raw = rng.integers(0, 1 << 23, 64) | rng.integers(120, 134, 64) << 23 | rng.integers(0, 2, 64) << 31
     elif bits == 16:
         exponent, shift = ((120, 134), 7) if kind == "bf16" else ((8, 22), 10)
-        half = [rng.integers(0, 1 << shift, 64) | rng.integers(*exponent, 64) << shift | rng.integers(0, 2, 64) << 15
-                for _ in range(2)]
+        half = [
+            rng.integers(0, 1 << shift, 64)
+            | rng.integers(*exponent, 64) << shift
+            | rng.integers(0, 2, 64) << 15
+            for _ in range(2)
+        ]
         raw = half[0] | half[1] << 16
     else:
         raw = rng.integers(0, 1 << 32, 64)
@@ -73,7 +80,8 @@ def test_exec_is_ignored_and_d_may_be_c(name: str) -> None:
 
 
 def test_special_values_in_fp8() -> None:
-    """NaN codes poison their row and column, and nothing else; FNUZ and OCP disagree on which code that is."""
+    """NaN codes poison their row and column, and nothing else; FNUZ and OCP disagree on which code that
+    is."""
     name = "v_mfma_f32_16x16x32_fp8_fp8"
     for arch, code in (("gfx942", 0x80), ("gfx950", 0x7F), ("gfx950", 0xFF), ("gfx942", 0x7F)):
         ins, state = _random_inputs(name, arch, 4)
@@ -82,8 +90,10 @@ def test_special_values_in_fp8() -> None:
 
 
 def test_special_values_in_bf16_and_f32() -> None:
-    for name, codes in (("v_mfma_f32_16x16x16_bf16", (0x7F80, 0xFF80, 0x7FC0, 0x0001, 0x8000)),
-                        ("v_mfma_f32_16x16x4_f32", (0x7F800000, 0xFF800000, 0x7FC00000, 0x00000001, 0x80000000))):
+    for name, codes in (
+        ("v_mfma_f32_16x16x16_bf16", (0x7F80, 0xFF80, 0x7FC0, 0x0001, 0x8000)),
+        ("v_mfma_f32_16x16x4_f32", (0x7F800000, 0xFF800000, 0x7FC00000, 0x00000001, 0x80000000)),
+    ):
         for code in codes:
             ins, state = _random_inputs(name, "gfx942", 5)
             mask = 0xFFFF if code < 1 << 16 else 0xFFFFFFFF
@@ -112,7 +122,15 @@ def test_scaled_formats(name: str, size: int, formats: tuple[int, int]) -> None:
         state.v[40 + i] = _word(rng, 32, "f32")
     widths = [{0: 8, 1: 8, 2: 6, 3: 6, 4: 4}[code] for code in formats]
     src = (v(0, widths[0]), v(8, widths[1]), v(40, size), v(28), v(29))
-    ins = Ins(name, (v(16 if size == 4 else 40, size),), src, cbsz=formats[0], blgp=formats[1], op_sel=2, op_sel_hi=1)
+    ins = Ins(
+        name,
+        (v(16 if size == 4 else 40, size),),
+        src,
+        cbsz=formats[0],
+        blgp=formats[1],
+        op_sel=2,
+        op_sel_hi=1,
+    )
     check("gfx950", ins, state)
 
 
@@ -134,10 +152,18 @@ def _table(name: str) -> Table:
     return next(t for t in TABLES if t.name == name and t.arch == "gfx942")
 
 
-@pytest.mark.parametrize("name", ["v_mfma_f32_16x16x4_f32", "v_mfma_f32_16x16x16_bf16", "v_mfma_f32_16x16x16_f16",
-                                  "v_mfma_f32_16x16x32_fp8_fp8", "v_mfma_f32_32x32x8_bf16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v_mfma_f32_16x16x4_f32",
+        "v_mfma_f32_16x16x16_bf16",
+        "v_mfma_f32_16x16x16_f16",
+        "v_mfma_f32_16x16x32_fp8_fp8",
+        "v_mfma_f32_32x32x8_bf16",
+    ],
+)
 def test_cdna3_model_bit_for_bit(name: str) -> None:
-    """The "cdna3" model equals mmasim (validated on hardware by its authors) on gfx942, wide exponent spreads too."""
+    """The "cdna3" model equals mmasim (validated on hardware by its authors), wide spreads too."""
     torch = pytest.importorskip("torch")
     mmasim = pytest.importorskip("mmasim.amd", reason="mmasim, the published CDNA3 model, is not installed")
     _need(name)
@@ -146,10 +172,15 @@ def test_cdna3_model_bit_for_bit(name: str) -> None:
     kinds = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "fp8": torch.float8_e4m3fnuz}
     rng = np.random.default_rng(11)
     for spread in (2, 8, 14):
-        a, b = (rng.standard_normal((table.m, table.k)) * np.exp2(rng.integers(-spread, spread + 1, (table.m, table.k)) / 2)
-                for _ in range(2))
-        c = (rng.standard_normal((table.m, table.m)) * np.exp2(rng.integers(-3 * spread, 3 * spread, (table.m, table.m)))
-             ).astype(np.float32)
+        a, b = (
+            rng.standard_normal((table.m, table.k))
+            * np.exp2(rng.integers(-spread, spread + 1, (table.m, table.k)) / 2)
+            for _ in range(2)
+        )
+        c = (
+            rng.standard_normal((table.m, table.m))
+            * np.exp2(rng.integers(-3 * spread, 3 * spread, (table.m, table.m)))
+        ).astype(np.float32)
         ta, tb = (torch.from_numpy(np.clip(x, -200, 200)).to(kinds[table.kind]) for x in (a, b))
         want = model(ta, tb.T.contiguous(), torch.from_numpy(c)).numpy()
         got = _run_matrix(table, ta.double().numpy(), tb.double().numpy(), c, "cdna3")
@@ -158,8 +189,14 @@ def test_cdna3_model_bit_for_bit(name: str) -> None:
 
 def _run_matrix(table: Table, a: np.ndarray, b: np.ndarray, c: np.ndarray, model: str) -> np.ndarray:
     """D [m, m] of one MFMA on matrices A [m, k], B [n, k], C under a numeric model."""
-    images = [pack(np.array([[x[table.place(lane, t)] for t in range(table.items)] for lane in range(64)]),
-                   table.kind, table.arch) for x in (a, b)]
+    images = [
+        pack(
+            np.array([[x[table.place(lane, t)] for t in range(table.items)] for lane in range(64)]),
+            table.kind,
+            table.arch,
+        )
+        for x in (a, b)
+    ]
     shape, size = om.shape_of(table.name), table.m * table.m // 64
     rows = dict(enumerate(images[0])) | {8 + i: row for i, row in enumerate(images[1])}
     image = np.zeros((size, 64), np.float32)
@@ -169,16 +206,23 @@ def _run_matrix(table: Table, a: np.ndarray, b: np.ndarray, c: np.ndarray, model
             image[register, lane] = c[i, j]
     rows |= {32 + r: image[r].view(np.uint32) for r in range(size)}
     ins = Ins(table.name, (v(32, size),), (v(0, table.registers), v(8, table.registers), v(32, size)))
-    got = execute(table.arch, encode(ins), vgprs=rows, rows=64, mfma=model).vgprs[32:32 + size].view(np.float32)
-    return np.array([[got[shape.result(i, j)[::-1]] for j in range(table.m)] for i in range(table.m)], np.float32)
+    got = (
+        execute(table.arch, encode(ins), vgprs=rows, rows=64, mfma=model)
+        .vgprs[32 : 32 + size]
+        .view(np.float32)
+    )
+    return np.array(
+        [[got[shape.result(i, j)[::-1]] for j in range(table.m)] for i in range(table.m)], np.float32
+    )
 
 
 @pytest.mark.parametrize("model", ["fma", "cdna3", "adversarial"])
 def test_every_model_stays_within_its_bound(model: str) -> None:
-    """|error| <= (K + 2) * 2^-23 * (largest product + |C|): no model may leave what tolerances are derived from."""
+    """|error| <= (K + 2) * 2^-23 * (largest product + |C|): no model may leave what tolerances are derived
+    from."""
     table, rng = _table("v_mfma_f32_16x16x32_fp8_fp8"), np.random.default_rng(12)
     a, b = (rng.integers(-16, 17, (16, 32)) / 8.0 for _ in range(2))
     c = rng.standard_normal((16, 16)).astype(np.float32)
     exact = a @ b.T + c.astype(np.float64)
-    bound = 34 * 2.0 ** -23 * (np.abs(a[:, None] * b[None]).max(-1) + np.abs(c))
+    bound = 34 * 2.0**-23 * (np.abs(a[:, None] * b[None]).max(-1) + np.abs(c))
     assert (np.abs(_run_matrix(table, a, b, c, model) - exact) <= bound).all()

@@ -1,4 +1,5 @@
-"""The oracle's own float arithmetic against numpy and ml_dtypes: what judges the core must itself be judged."""
+"""The oracle's own float arithmetic against numpy and ml_dtypes: what judges the core must itself be
+judged."""
 
 import math
 import struct
@@ -11,10 +12,17 @@ from oracle import machine
 from oracle import softfloat as sf
 from oracle.convert import flavour, from_small, to_small
 
-SMALL = {"e4m3": (sf.E4M3, ml_dtypes.float8_e4m3fn), "e5m2": (sf.E5M2, ml_dtypes.float8_e5m2),
-         "e4m3fnuz": (sf.E4M3_FNUZ, ml_dtypes.float8_e4m3fnuz), "e5m2fnuz": (sf.E5M2_FNUZ, ml_dtypes.float8_e5m2fnuz)}
-NARROW = {"e2m1": (sf.E2M1, ml_dtypes.float4_e2m1fn), "e2m3": (sf.E2M3, ml_dtypes.float6_e2m3fn),
-          "e3m2": (sf.E3M2, ml_dtypes.float6_e3m2fn)}
+SMALL = {
+    "e4m3": (sf.E4M3, ml_dtypes.float8_e4m3fn),
+    "e5m2": (sf.E5M2, ml_dtypes.float8_e5m2),
+    "e4m3fnuz": (sf.E4M3_FNUZ, ml_dtypes.float8_e4m3fnuz),
+    "e5m2fnuz": (sf.E5M2_FNUZ, ml_dtypes.float8_e5m2fnuz),
+}
+NARROW = {
+    "e2m1": (sf.E2M1, ml_dtypes.float4_e2m1fn),
+    "e2m3": (sf.E2M3, ml_dtypes.float6_e2m3fn),
+    "e3m2": (sf.E3M2, ml_dtypes.float6_e3m2fn),
+}
 
 
 def as_f32(code: int) -> np.float32:
@@ -40,8 +48,11 @@ def test_small_formats_both_ways(name: str) -> None:
     for code in range(256):
         want = float(np.array([code], np.uint8).view(dtype)[0])
         num = sf.decode(fmt, code)
-        assert math.isnan(want) if num.nan else want == (math.inf if num.kind == "inf" else float(num.mag)) * (
-            -1 if num.sign else 1)
+        assert (
+            math.isnan(want)
+            if num.nan
+            else want == (math.inf if num.kind == "inf" else float(num.mag)) * (-1 if num.sign else 1)
+        )
     for bits in boundaries(fmt):
         want_code = int(np.array([as_f32(bits)]).astype(dtype).view(np.uint8)[0])
         got = to_small(fmt, bits)
@@ -67,7 +78,10 @@ def test_bf16_and_f16() -> None:
             with np.errstate(over="ignore", invalid="ignore"):
                 want = int(np.array([as_f32(bits)]).astype(dtype).view(np.uint16)[0])
             got = to_small(fmt, bits)
-            assert got == want or (sf.decode(fmt, got).nan and sf.decode(fmt, want).nan), (fmt.name, hex(bits))
+            assert got == want or (sf.decode(fmt, got).nan and sf.decode(fmt, want).nan), (
+                fmt.name,
+                hex(bits),
+            )
 
 
 def _same(got: int, want: np.float32) -> bool:
@@ -87,16 +101,23 @@ def test_arithmetic_against_the_host() -> None:
                 assert sf.less(sf.f32(a), sf.f32(b)) == bool(x < y)
 
 
-@pytest.mark.parametrize(("name", "reference"), [
-    ("v_rcp_f32", lambda x: 1 / x), ("v_sqrt_f32", math.sqrt), ("v_rsq_f32", lambda x: 1 / math.sqrt(x)),
-    ("v_exp_f32", lambda x: 2.0 ** x), ("v_log_f32", math.log2)])
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("v_rcp_f32", lambda x: 1 / x),
+        ("v_sqrt_f32", math.sqrt),
+        ("v_rsq_f32", lambda x: 1 / math.sqrt(x)),
+        ("v_exp_f32", lambda x: 2.0**x),
+        ("v_log_f32", math.log2),
+    ],
+)
 def test_transcendentals_near_the_host(name: str, reference: object) -> None:
     """Within one f32 ulp of the host's doubles over a plain range (specials: the known vectors below)."""
     rng = rng_of("trans", name)
     for _ in range(300):
         x = as_f32(rng.randrange(100, 134) << 23 | rng.getrandbits(23))
         got = from_op(name, int(x.view(np.uint32)))
-        want = np.float32(reference(float(x)))  # type: ignore[operator]
+        want = np.float32(reference(float(x)))
         assert abs(int(want.view(np.uint32)) - got) <= 1, (name, x)
 
 
@@ -107,11 +128,20 @@ def from_op(name: str, *sources: int) -> int:
 
 
 KNOWN = [
-    ("v_exp_f32", 0xFF800000, 0x00000000), ("v_exp_f32", 0x80000000, 0x3F800000), ("v_exp_f32", 0x7F800000, 0x7F800000),
-    ("v_log_f32", 0x00000000, 0xFF800000), ("v_log_f32", 0x3F800000, 0x00000000), ("v_log_f32", 0x00000001, 0xFF800000),
-    ("v_rcp_f32", 0x00000000, 0x7F800000), ("v_rcp_f32", 0x80000000, 0xFF800000), ("v_rcp_f32", 0xFF800000, 0x80000000),
-    ("v_rcp_f32", 0x7F000000, 0x00000000), ("v_rsq_f32", 0x80000000, 0xFF800000), ("v_rsq_f32", 0x40800000, 0x3F000000),
-    ("v_sqrt_f32", 0x80000000, 0x80000000), ("v_sqrt_f32", 0x41100000, 0x40400000),
+    ("v_exp_f32", 0xFF800000, 0x00000000),
+    ("v_exp_f32", 0x80000000, 0x3F800000),
+    ("v_exp_f32", 0x7F800000, 0x7F800000),
+    ("v_log_f32", 0x00000000, 0xFF800000),
+    ("v_log_f32", 0x3F800000, 0x00000000),
+    ("v_log_f32", 0x00000001, 0xFF800000),
+    ("v_rcp_f32", 0x00000000, 0x7F800000),
+    ("v_rcp_f32", 0x80000000, 0xFF800000),
+    ("v_rcp_f32", 0xFF800000, 0x80000000),
+    ("v_rcp_f32", 0x7F000000, 0x00000000),
+    ("v_rsq_f32", 0x80000000, 0xFF800000),
+    ("v_rsq_f32", 0x40800000, 0x3F000000),
+    ("v_sqrt_f32", 0x80000000, 0x80000000),
+    ("v_sqrt_f32", 0x41100000, 0x40400000),
 ]
 
 

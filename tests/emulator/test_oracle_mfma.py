@@ -36,7 +36,7 @@ def test_product_equals_numpy() -> None:
     state = State()
     for base, x in ((0, a), (8, b)):
         slots = np.array([[x[table.place(lane, t)] for t in range(8)] for lane in range(64)])
-        state.v[base:base + 2] = pack(slots, "fp8", "gfx942")
+        state.v[base : base + 2] = pack(slots, "fp8", "gfx942")
     mfma.step(state, Ins(table.name, (v(16, 4),), (v(0, 2), v(8, 2), Inline(1.0))), "gfx942")
     want = a @ b.T + 1
     for r in range(4):

@@ -11,7 +11,8 @@ both = pytest.mark.parametrize("arch", ARCHS)
 
 @both
 def test_vadd(arch: str) -> None:
-    """3000 floats in 3 workgroups: the last group runs with a partial EXEC and writes nothing past the end."""
+    """3000 floats in 3 workgroups: the last group runs with a partial EXEC and writes nothing past the
+    end."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(3072).astype(np.float32) for _ in range(2))
     c = np.full(3072, 7, np.float32)
@@ -31,7 +32,8 @@ def test_traffic_is_counted(arch: str) -> None:
 
 @both
 def test_reduce(arch: str) -> None:
-    """DPP, swizzle, bpermute or permlane, and an LDS step: integers, so any order of adding gives the same bits."""
+    """DPP, swizzle, bpermute or permlane, and an LDS step: integers, so any order of adding gives the same
+    bits."""
     x = np.random.default_rng(1).integers(-1000, 1000, 5 * 256).astype(np.float32)
     out = np.zeros(5, np.float32)
     launch(arch, "reduce", (x, out, 0), 0, groups=5)
@@ -63,7 +65,9 @@ def test_buffer_bounds(arch: str, records: int) -> None:
 @both
 def test_quantise(arch: str) -> None:
     """Scale and codes equal ml_dtypes' conversion of the same products, in the arch's FP8 flavour."""
-    x = (np.random.default_rng(2).standard_normal((8, 256)) * np.exp2(np.arange(8))[:, None]).astype(np.float32)
+    x = (np.random.default_rng(2).standard_normal((8, 256)) * np.exp2(np.arange(8))[:, None]).astype(
+        np.float32
+    )
     largest = {"gfx942": 240, "gfx950": 448}[arch]
     kind = {"gfx942": ml_dtypes.float8_e4m3fnuz, "gfx950": ml_dtypes.float8_e4m3fn}[arch]
     codes, scales = np.zeros((8, 256), np.uint8), np.zeros(8, np.float32)
@@ -126,7 +130,9 @@ def test_a_seed_replays(arch: str) -> None:
     data, flag = np.zeros(256, np.int32), np.zeros(1, np.int32)
     for _ in range(2):
         flag[0] = 0
-        result = launch(arch, "handoff", (data, np.zeros(1024, np.int32), flag), 3, groups=4, order="random", seed=3)
+        result = launch(
+            arch, "handoff", (data, np.zeros(1024, np.int32), flag), 3, groups=4, order="random", seed=3
+        )
         runs.append((result.instructions, dict(result.by_opcode)))
     assert runs[0] == runs[1] and runs[2] == runs[3]
 

@@ -26,7 +26,7 @@ def buffer_bytes(seed: int) -> np.ndarray:
     """Random bytes on a 4 KB boundary, so that addresses of the oracle and the core are the same numbers."""
     raw = np.random.default_rng(seed).integers(0, 256, BYTES + 4096, np.uint8)
     start = -raw.ctypes.data % 4096
-    return raw[start:start + BYTES]
+    return raw[start : start + BYTES]
 
 
 def both(ins: Ins, state: State, data: np.ndarray) -> None:
@@ -34,8 +34,15 @@ def both(ins: Ins, state: State, data: np.ndarray) -> None:
     before = data.copy()
     want, memory = state.copy(), vmem.Memory(data.ctypes.data, before)
     vmem.step(want, ins, memory)
-    got = execute("gfx942", encode(ins) + encode(WAIT), vgprs=state.v[:ROWS], sgprs=[int(x) for x in state.s[:102]],
-                  exec=state.exec, buffers=[("data", data)], rows=ROWS)
+    got = execute(
+        "gfx942",
+        encode(ins) + encode(WAIT),
+        vgprs=state.v[:ROWS],
+        sgprs=[int(x) for x in state.s[:102]],
+        exec=state.exec,
+        buffers=[("data", data)],
+        rows=ROWS,
+    )
     assert not got.findings
     assert np.array_equal(data, memory.data), ins
     bad = np.argwhere(got.vgprs != want.v[:ROWS])
@@ -69,7 +76,8 @@ def test_scalar_loads(dwords: str) -> None:
 
 @pytest.mark.parametrize("width", LOADS + STORES)
 def test_buffer_bounds(width: str) -> None:
-    """Offsets around num_records, wild offsets, soffset outside the check: loads give 0, stores are dropped."""
+    """Offsets around num_records, wild offsets, soffset outside the check: loads give 0, stores are
+    dropped."""
     kind = "store" if width in ("byte", "short") else "load"
     for name in [f"buffer_{k}_{width}" for k in (("load", "store") if "dword" in width else (kind,))]:
         if not implemented(name):
@@ -77,23 +85,37 @@ def test_buffer_bounds(width: str) -> None:
         size = vmem.access(name)[1]
         rng, data = rng_of(name), buffer_bytes(2)
         for shape in ("all", "random"):
-            for records, imm, soffset in ((1024, 0, 0), (1024, 12, 0), (256, 0, 2048), (0, 0, 0), (4096, 4092, 64)):
+            for records, imm, soffset in (
+                (1024, 0, 0),
+                (1024, 12, 0),
+                (256, 0, 2048),
+                (0, 0, 0),
+                (4096, 4092, 64),
+            ):
                 state = random_state(rng, False, shape)
                 resource = _resource(state, 8, data.ctypes.data + 64, records)
                 state.s[7] = soffset
                 slots = [size * slot for slot in rng.sample(range(2048 // size), LANES)]
                 wild = [0x80000000, 0xFFFFFFF0, records, max(records - 4, 0) // size * size]
                 step = max(size, 4) if size != 12 else 4
-                near = [(max(records - imm, 0) // step * step + step * d) for d in (-2, -1, 0, 1) if
-                        max(records - imm, 0) // step * step + step * d >= 0]
+                near = [
+                    (max(records - imm, 0) // step * step + step * d)
+                    for d in (-2, -1, 0, 1)
+                    if max(records - imm, 0) // step * step + step * d >= 0
+                ]
                 state.v[0] = slots
                 if kind == "load" and "store" not in name:
                     state.v[0] = [rng.choice([*slots, *wild, *near]) for _ in range(LANES)]
                 else:
                     state.v[0, 5], state.v[0, 9] = 0x80000000, 0xFFFFFF00
                 register = v(16, max(size // 4, 1))
-                ins = Ins(name, (register,) if "load" in name else (), (v(0), resource, s(7)) + (
-                    () if "load" in name else (register,)), offen=True, imm=imm)
+                ins = Ins(
+                    name,
+                    (register,) if "load" in name else (),
+                    (v(0), resource, s(7)) + (() if "load" in name else (register,)),
+                    offen=True,
+                    imm=imm,
+                )
                 both(ins, state, data)
 
 
@@ -103,8 +125,19 @@ def test_buffer_without_voffset_and_cache_bits() -> None:
     for bits in range(8):
         state = random_state(rng_of("bits", bits), False)
         resource = _resource(state, 8, data.ctypes.data, BYTES)
-        both(Ins("buffer_load_dwordx2", (v(16, 2),), (v(0), resource, Inline(32)), imm=40, sc0=bool(bits & 1),
-                 sc1=bool(bits & 2), nt=bool(bits & 4)), state, data)
+        both(
+            Ins(
+                "buffer_load_dwordx2",
+                (v(16, 2),),
+                (v(0), resource, Inline(32)),
+                imm=40,
+                sc0=bool(bits & 1),
+                sc1=bool(bits & 2),
+                nt=bool(bits & 4),
+            ),
+            state,
+            data,
+        )
 
 
 def test_unbound_buffer() -> None:
@@ -136,8 +169,16 @@ def test_global(width: str, scalar_base: bool) -> None:
             state.v[1] = [base + x >> 32 for x in at]
             register = v(16, max(size // 4, 1))
             address = (v(0), s(4, 2)) if scalar_base else (v(0, 2), None)
-            both(Ins(name, (register,) if kind == "load" else (), (*address, *(() if kind == "load" else (register,))),
-                     imm=imm), state, data)
+            both(
+                Ins(
+                    name,
+                    (register,) if kind == "load" else (),
+                    (*address, *(() if kind == "load" else (register,))),
+                    imm=imm,
+                ),
+                state,
+                data,
+            )
 
 
 @pytest.mark.parametrize("name", ATOMICS)
@@ -154,7 +195,11 @@ def test_global_atomics(name: str) -> None:
                 words = data.view(np.uint32)
                 state.v[3] = [words[int(a) // 4] if lane % 2 else 7 for lane, a in enumerate(state.v[0])]
             dst = (v(16),) if returns else ()
-            both(Ins(full, dst, (v(0), s(4, 2), v(2, 2) if name == "cmpswap" else v(2)), sc0=returns), state, data)
+            both(
+                Ins(full, dst, (v(0), s(4, 2), v(2, 2) if name == "cmpswap" else v(2)), sc0=returns),
+                state,
+                data,
+            )
 
 
 def test_colliding_atomics_count_every_lane() -> None:
@@ -164,8 +209,14 @@ def test_colliding_atomics_count_every_lane() -> None:
     state = random_state(rng_of("collide"), False)
     _pair(state, 4, data.ctypes.data)
     state.v[0], state.v[2] = 128, 1
-    got = execute("gfx942", encode(Ins("global_atomic_add", (v(16),), (v(0), s(4, 2), v(2)), sc0=True)) + encode(WAIT),
-                  vgprs=state.v[:ROWS], sgprs=[int(x) for x in state.s[:102]], buffers=[("data", data)], rows=ROWS)
+    got = execute(
+        "gfx942",
+        encode(Ins("global_atomic_add", (v(16),), (v(0), s(4, 2), v(2)), sc0=True)) + encode(WAIT),
+        vgprs=state.v[:ROWS],
+        sgprs=[int(x) for x in state.s[:102]],
+        buffers=[("data", data)],
+        rows=ROWS,
+    )
     assert data.view(np.uint32)[32] == 64
     assert sorted(int(x) for x in got.vgprs[16]) == list(range(64))
 
@@ -178,8 +229,12 @@ def test_access_outside_registered_memory_is_an_error() -> None:
     state.v[0] = [4 * lane for lane in range(LANES)]
     state.v[0, 41] = BYTES + 4096 * 1024
     ins = Ins("global_load_dword", (v(16),), (v(0), s(4, 2)))
-    keep = {"vgprs": state.v[:ROWS], "sgprs": [int(x) for x in state.s[:102]], "buffers": [("data", data)],
-            "rows": ROWS}
+    keep = {
+        "vgprs": state.v[:ROWS],
+        "sgprs": [int(x) for x in state.s[:102]],
+        "buffers": [("data", data)],
+        "rows": ROWS,
+    }
     with pytest.raises(Exception, match=r"(?i)lane\D*41"):
         got = execute("gfx942", encode(ins) + encode(WAIT), check=True, **keep)
         raise RuntimeError(str(got.findings))

@@ -17,8 +17,9 @@ from .valu import Lane, op, plain
 def flavour(arch: str, name: str) -> Format:
     """The format that `fp8` or `bf8` in a mnemonic means on `arch`."""
     ocp = {"gfx942": False, "gfx950": True}[arch]
-    return {("fp8", True): E4M3, ("fp8", False): E4M3_FNUZ,
-            ("bf8", True): E5M2, ("bf8", False): E5M2_FNUZ}[name, ocp]
+    return {("fp8", True): E4M3, ("fp8", False): E4M3_FNUZ, ("bf8", True): E5M2, ("bf8", False): E5M2_FNUZ}[
+        name, ocp
+    ]
 
 
 def to_small(fmt: Format, code: int) -> int:
@@ -34,8 +35,11 @@ def from_small(fmt: Format, code: int) -> int:
 plain("v_cvt_f32_u32", "b32", lambda a: sf.encode(F32, sf.finite(Fraction(a))))
 plain("v_cvt_f32_i32", "b32", lambda a: sf.encode(F32, sf.finite(Fraction(signed(a)))))
 for _byte in range(4):
-    plain(f"v_cvt_f32_ubyte{_byte}", "b32",
-          lambda a, n=_byte: sf.encode(F32, sf.finite(Fraction(a >> 8 * n & 0xFF))))
+    plain(
+        f"v_cvt_f32_ubyte{_byte}",
+        "b32",
+        lambda a, n=_byte: sf.encode(F32, sf.finite(Fraction(a >> 8 * n & 0xFF))),
+    )
 
 
 def _to_integer(a: int, low: int, high: int) -> int:
@@ -89,8 +93,11 @@ def _register(small: str) -> None:
         def run(lane: Lane, a: int, scale: int) -> int:
             word = a >> 16 * (lane.ins.op_sel & 1) & 0xFFFF
             fmt, factor = flavour(lane.arch, small), _scale(scale)
-            low, high = (sf.encode(wide, sf.multiply(sf.decode(fmt, c), factor)) for c in (word & 0xFF, word >> 8))
+            low, high = (
+                sf.encode(wide, sf.multiply(sf.decode(fmt, c), factor)) for c in (word & 0xFF, word >> 8)
+            )
             return low | high << width
+
         name = f"v_cvt_scalef32_pk_{wide.name}_{small}"
         op(name, "b32 b32", dst="b64" if width == 32 else "b32")(run)
 
@@ -114,5 +121,7 @@ for _small in ("fp8", "bf8"):
 @op("v_cvt_scalef32_pk_f32_fp4", "b32 b32", dst="b64")
 def _from_fp4(lane: Lane, a: int, scale: int) -> int:
     byte = a >> 8 * (lane.ins.op_sel & 3) & 0xFF
-    low, high = (sf.encode(F32, sf.multiply(sf.decode(E2M1, c), _scale(scale))) for c in (byte & 15, byte >> 4))
+    low, high = (
+        sf.encode(F32, sf.multiply(sf.decode(E2M1, c), _scale(scale))) for c in (byte & 15, byte >> 4)
+    )
     return low | high << 32

@@ -1,4 +1,5 @@
-"""LDS: reads, writes and atomics on a byte array, lane after lane. Addresses are bytes from the group's base."""
+"""LDS: reads, writes and atomics on a byte array, lane after lane. Addresses are bytes from the group's
+base."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ BYTES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64
 
 def _load(state: State, address: int, size: int) -> int:
     assert address + size <= len(state.lds), "the test generator keeps addresses inside the LDS"
-    return int.from_bytes(state.lds[address:address + size].tobytes(), "little")
+    return int.from_bytes(state.lds[address : address + size].tobytes(), "little")
 
 
 def _store(state: State, address: int, size: int, value: int) -> None:
@@ -62,8 +63,14 @@ def _combine(name: str, sign: str, old: int, data: int) -> int:
     view = signed if sign == "i" else int
     if name in ("min", "max"):
         return {"min": min, "max": max}[name](view(old), view(data))
-    return {"add": old + data, "sub": old - data, "and": old & data, "or": old | data, "xor": old ^ data,
-            "wrxchg": data}[name]
+    return {
+        "add": old + data,
+        "sub": old - data,
+        "and": old & data,
+        "or": old | data,
+        "xor": old ^ data,
+        "wrxchg": data,
+    }[name]
 
 
 def _atomic(state: State, ins: Ins, name: str, returns: bool, sign: str) -> None:

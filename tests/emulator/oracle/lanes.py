@@ -1,4 +1,5 @@
-"""Lane traffic: DPP, SDWA selects, readlane and its kin, permlane swaps, ds_bpermute, ds_permute, ds_swizzle."""
+"""Lane traffic: DPP, SDWA selects, readlane and its kin, permlane swaps, ds_bpermute, ds_permute,
+ds_swizzle."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def sdwa_select(value: int, sel: int, sext: bool) -> int:
 
 
 def sdwa_merge(result: int, old: int, sdwa: Sdwa) -> int:
-    """Place a result into the selected part of the destination; 0 pads, 1 sign-extends, 2 preserves the rest."""
+    """Place a result into the selected part of the destination; 0 pads, 1 sign-extends, 2 preserves the
+    rest."""
     if sdwa.dst_sel == 6:
         return result
     width = 8 if sdwa.dst_sel < 4 else 16
@@ -137,7 +139,8 @@ def bpermute(state: State, ins: Ins) -> None:
 
 
 def permute(state: State, ins: Ins) -> None:
-    """Push: each active lane sends its datum to lane address/4; the highest sender wins, nobody sent gives 0."""
+    """Push: each active lane sends its datum to lane address/4; the highest sender wins, nobody sent gives
+    0."""
     address, data = _vreg(ins.src[0]), _vreg(ins.src[1])
     got = dict.fromkeys(range(LANES), 0)
     for lane in state.lanes():
@@ -156,6 +159,14 @@ def swizzle(state: State, ins: Ins) -> None:
         state.set_vector(_vreg(ins.dst[0]), lane, value)
 
 
-OPS = {"v_readlane_b32": readlane, "v_readfirstlane_b32": readlane, "v_writelane_b32": writelane,
-       "v_permlane16_swap_b32": permlane_swap, "v_permlane32_swap_b32": permlane_swap, "v_swap_b32": swap,
-       "ds_bpermute_b32": bpermute, "ds_permute_b32": permute, "ds_swizzle_b32": swizzle}
+OPS = {
+    "v_readlane_b32": readlane,
+    "v_readfirstlane_b32": readlane,
+    "v_writelane_b32": writelane,
+    "v_permlane16_swap_b32": permlane_swap,
+    "v_permlane32_swap_b32": permlane_swap,
+    "v_swap_b32": swap,
+    "ds_bpermute_b32": bpermute,
+    "ds_permute_b32": permute,
+    "ds_swizzle_b32": swizzle,
+}

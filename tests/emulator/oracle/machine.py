@@ -27,5 +27,6 @@ def step(state: State, ins: Ins, arch: str) -> None:
 
 
 def knows(name: str) -> bool:
-    """Whether a per-lane, scalar or lane operation of this name has an oracle (memory and MFMA go by pattern)."""
+    """Whether a per-lane, scalar or lane operation of this name has an oracle (memory and MFMA go by
+    pattern)."""
     return name in valu.OPS or name in salu.OPS or name in lanes.OPS or name in valu_float.PACKED

@@ -1,7 +1,8 @@
 """Matrix operations: where each element of A, B, C and D lives, and the exact product.
 
-Layouts are functions (row or column, k) -> (lane, item); items are packed little-endian into consecutive registers.
-The numeric model is "exact": every element is the exact dot product plus C, rounded once. EXEC is ignored.
+Layouts are functions (row or column, k) -> (lane, item); items are packed little-endian into consecutive
+registers. The numeric model is "exact": every element is the exact dot product plus C, rounded once. EXEC is
+ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ F8F6F4 = {2: E2M3, 3: E3M2, 4: E2M1}
 
 @dataclass(frozen=True)
 class Shape:
-    """An m x n x k product in `blocks` independent blocks; `split` marks the two-run K order of 8-bit f8f6f4 data."""
+    """An m x n x k product in `blocks` independent blocks; `split` marks the two-run K order of 8-bit f8f6f4
+    data."""
 
     m: int
     n: int
@@ -111,7 +113,9 @@ def _matrix(state: State, ins: Ins, which: int, shape: Shape, fmt: Format, block
             element = _element(state, ins.src[which], lane, item, fmt)
             if "scale" in ins.name:
                 byte = (ins.op_sel_hi >> which & 1) * 2 + (ins.op_sel >> which & 1)
-                element = sf.multiply(element, _scale_byte(state, ins.src[3 + which], shape.scale_lane(i, k), byte))
+                element = sf.multiply(
+                    element, _scale_byte(state, ins.src[3 + which], shape.scale_lane(i, k), byte)
+                )
             line.append(element)
         out.append(line)
     return out
@@ -143,13 +147,17 @@ def step(state: State, ins: Ins, arch: str) -> None:
         for i in range(shape.m):
             for j in range(shape.n):
                 lane, register = shape.result(i, j, block)
-                results.append((lane, register, _one(state, ins, rows[i], columns[j], lane, register, integer)))
+                results.append(
+                    (lane, register, _one(state, ins, rows[i], columns[j], lane, register, integer))
+                )
     for lane, register, code in results:
         assert isinstance(ins.dst[0], Reg)
         state.v[ins.dst[0].index + register, lane] = code
 
 
-def _one(state: State, ins: Ins, row: list[Num], column: list[Num], lane: int, register: int, integer: bool) -> int:
+def _one(
+    state: State, ins: Ins, row: list[Num], column: list[Num], lane: int, register: int, integer: bool
+) -> int:
     c = ins.src[2]
     code = _bits(state, c, lane, 32 * register, 32) if isinstance(c, Reg) else state.read(c, kind="f32")
     if integer:

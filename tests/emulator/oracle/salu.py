@@ -1,7 +1,7 @@
 """Scalar operations: s_* of SOP1, SOP2, SOPK and SOPC, one at a time on Python ints.
 
-Each entry of OPS is (function, operand widths). The function takes the state's SCC and the raw source values and
-returns (result or None, new SCC or None for "unchanged").
+Each entry of OPS is (function, operand widths). The function takes the state's SCC and the raw source values
+and returns (result or None, new SCC or None for "unchanged").
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def op(names: str, bits: int = 32) -> Callable[[Fn], Fn]:
         for name in names.split():
             OPS[name] = (fn, bits)
         return fn
+
     return register
 
 
@@ -51,9 +52,16 @@ op("s_pack_hh_b32_b16")(lambda scc, a, b: (a >> 16 | b & 0xFFFF0000, None))
 for _n in (1, 2, 3, 4):
     op(f"s_lshl{_n}_add_u32")(lambda scc, a, b, n=_n: ((a << n) + b, int((a << n) + b > MASK32)))
 
-_BITWISE = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b,
-            "andn2": lambda a, b: a & ~b, "orn2": lambda a, b: a | ~b, "nand": lambda a, b: ~(a & b),
-            "nor": lambda a, b: ~(a | b), "xnor": lambda a, b: ~(a ^ b)}
+_BITWISE = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "andn2": lambda a, b: a & ~b,
+    "orn2": lambda a, b: a | ~b,
+    "nand": lambda a, b: ~(a & b),
+    "nor": lambda a, b: ~(a | b),
+    "xnor": lambda a, b: ~(a ^ b),
+}
 
 
 def _nonzero(value: int, bits: int) -> Result:
@@ -103,14 +111,24 @@ def _wqm(scc: int, a: int) -> Result:
     return _nonzero(sum(0xF << q for q in range(0, 64, 4) if a >> q & 0xF), 64)
 
 
-_TESTS = {"eq": lambda a, b: a == b, "lg": lambda a, b: a != b, "gt": lambda a, b: a > b,
-          "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b}
+_TESTS = {
+    "eq": lambda a, b: a == b,
+    "lg": lambda a, b: a != b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+}
 for _test, _fn in _TESTS.items():
     op(f"s_cmp_{_test}_i32")(lambda scc, a, b, f=_fn: (None, int(f(signed(a), signed(b)))))
     op(f"s_cmp_{_test}_u32")(lambda scc, a, b, f=_fn: (None, int(f(a, b))))
 
-SAVEEXEC = {"s_and_saveexec_b64": "and", "s_or_saveexec_b64": "or", "s_xor_saveexec_b64": "xor",
-            "s_andn2_saveexec_b64": "andn2"}
+SAVEEXEC = {
+    "s_and_saveexec_b64": "and",
+    "s_or_saveexec_b64": "or",
+    "s_xor_saveexec_b64": "xor",
+    "s_andn2_saveexec_b64": "andn2",
+}
 
 
 def _sopk(state: State, ins: Ins) -> None:
@@ -140,7 +158,8 @@ def _sopk(state: State, ins: Ins) -> None:
 def step(state: State, ins: Ins) -> None:
     """Execute one scalar instruction in place; KeyError if it is none of this family."""
     if ins.encoding == "sopk":
-        return _sopk(state, ins)
+        _sopk(state, ins)
+        return
     if ins.name in SAVEEXEC:
         source, old = state.read(ins.src[0], kind="b64"), state.exec
         assert isinstance(ins.dst[0], Reg)

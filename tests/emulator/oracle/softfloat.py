@@ -1,7 +1,8 @@
 """Binary floating point on exact fractions: decode, round, and the few operations that the ISA names.
 
-A value is a `Num`: NaN, infinity, or a sign and an exact non-negative Fraction (so that -0 exists). Every operation
-computes exactly and rounds once, to nearest even unless it says otherwise. Nothing here uses the host's own floats.
+A value is a `Num`: NaN, infinity, or a sign and an exact non-negative Fraction (so that -0 exists). Every
+operation computes exactly and rounds once, to nearest even unless it says otherwise. Nothing here uses the
+host's own floats.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from functools import lru_cache
 class Format:
     """A format of 1 sign, `exp` exponent and `man` mantissa bits.
 
-    `rule` says what the top of the code space means: "ieee" (infinity and NaNs), "ocp" (E4M3: only S.1111.111 is NaN),
+    `rule` says what the top of the code space means: "ieee" (infinity and NaNs), "ocp" (E4M3: only S.1111.111
+    is NaN),
     "fnuz" (no infinity, no -0, the code of -0 is the only NaN), "finite" (fp6, fp4: no special codes).
     """
 
@@ -128,7 +130,8 @@ def nan_code(fmt: Format, sign: int = 0) -> int:
 
 
 def encode(fmt: Format, num: Num, saturate: bool = False, truncate: bool = False) -> int:
-    """The code of `num`. Past the top: infinity where the format has one, else NaN; with `saturate` the largest."""
+    """The code of `num`. Past the top: infinity where the format has one, else NaN; with `saturate` the
+    largest."""
     if num.nan:
         return nan_code(fmt, num.sign)
     code = fmt.top + 1 if num.kind == "inf" else round_magnitude(fmt, num.mag, truncate)

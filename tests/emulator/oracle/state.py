@@ -1,7 +1,7 @@
 """The architectural state of one wave, and how operands are read and written.
 
-`s` holds every scalar by source code (0..101 SGPRs, 106 VCC, 124 M0, 126 EXEC); `v` is registers x 64 lanes. All
-values are Python ints inside an operation; widths are masked here and nowhere else.
+`s` holds every scalar by source code (0..101 SGPRs, 106 VCC, 124 M0, 126 EXEC); `v` is registers x 64 lanes.
+All values are Python ints inside an operation; widths are masked here and nowhere else.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class State:
 
 
 def constant(value: int | float, bits: int) -> int:
-    """The pattern of an inline constant: ints sign-extend, floats are written in the operand's own precision."""
+    """The pattern of an inline constant: ints sign-extend, floats are written in the operand's own
+    precision."""
     if isinstance(value, int):
         return value & (1 << bits) - 1
     if value == INV_2PI and bits == 32:

@@ -1,7 +1,9 @@
-"""How any vector ALU instruction runs: lanes, masks, modifiers, DPP, SDWA, carries. The operations are elsewhere.
+"""How any vector ALU instruction runs: lanes, masks, modifiers, DPP, SDWA, carries. The operations are
+elsewhere.
 
 Invariants
- - Only lanes whose EXEC bit is set are written; a compare or carry-out writes its whole mask, inactive lanes 0.
+ - Only lanes whose EXEC bit is set are written; a compare or carry-out writes its whole mask, inactive lanes
+   0.
  - All lanes are computed from the old state before any lane is written (a DPP source may be the destination).
 """
 
@@ -18,7 +20,8 @@ from .state import MASK32, State
 
 @dataclass(frozen=True)
 class Lane:
-    """What an operation may see besides its sources: the old destination, the mask or carry bit, the instruction."""
+    """What an operation may see besides its sources: the old destination, the mask or carry bit, the
+    instruction."""
 
     ins: Ins
     arch: str
@@ -30,9 +33,9 @@ class Lane:
 @dataclass(frozen=True)
 class Vop:
     fn: Callable[..., int | tuple[int, int]]
-    dst: str        # b32, b64, z16 (low half, high half zero), mask (compare), carry (b32 + mask), carry64
+    dst: str  # b32, b64, z16 (low half, high half zero), mask (compare), carry (b32 + mask), carry64
     src: tuple[str, ...]  # b32, f32, b16, b64, i64 for each source
-    bit: bool = False     # reads a mask bit: VCC (short forms) or the third source
+    bit: bool = False  # reads a mask bit: VCC (short forms) or the third source
 
 
 OPS: dict[str, Vop] = {}
@@ -40,14 +43,18 @@ OPS: dict[str, Vop] = {}
 
 def op(names: str, src: str, dst: str = "b32", bit: bool = False) -> Callable[..., Callable[..., int]]:
     """Register fn(lane, *sources) under every name; `src` is a space separated list of kinds."""
+
     def register(fn: Callable[..., int]) -> Callable[..., int]:
         for name in names.split():
             OPS[name] = Vop(fn, dst, tuple(src.split()), bit)
         return fn
+
     return register
 
 
-def plain(name: str, src: str, fn: Callable[..., int | tuple[int, int]], dst: str = "b32", bit: bool = False) -> None:
+def plain(
+    name: str, src: str, fn: Callable[..., int | tuple[int, int]], dst: str = "b32", bit: bool = False
+) -> None:
     OPS[name] = Vop(lambda _lane, *sources: fn(*sources), dst, tuple(src.split()), bit)
 
 

@@ -1,7 +1,7 @@
 """Float operations of the vector ALU, each from the exact real result and one rounding.
 
-MODE is the launch default: round to nearest even, denormals kept, IEEE and DX10_CLAMP on. A NaN result is a class
-(`softfloat` gives one canonical code); callers compare NaNs as equal.
+MODE is the launch default: round to nearest even, denormals kept, IEEE and DX10_CLAMP on. A NaN result is a
+class (`softfloat` gives one canonical code); callers compare NaNs as equal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _pick(a: int, b: int, larger: bool) -> int:
     """min or max of two codes that are no NaN: +0 is greater than -0."""
     x, y = f32(a), f32(b)
     if sf.equal(x, y):
-        return (a if (x.sign == 0) == larger else b)
+        return a if (x.sign == 0) == larger else b
     return a if sf.less(y, x) == larger else b
 
 
@@ -74,9 +74,14 @@ def _med3(_lane: Lane, a: int, b: int, c: int) -> int:
     return minmax(a, c if sf.equal(top, f32(b)) else b, True)
 
 
-_TESTS = {"lt": lambda a, b: sf.less(a, b), "eq": lambda a, b: sf.equal(a, b),
-          "le": lambda a, b: not sf.less(b, a), "gt": lambda a, b: sf.less(b, a),
-          "lg": lambda a, b: not sf.equal(a, b), "ge": lambda a, b: not sf.less(a, b)}
+_TESTS = {
+    "lt": lambda a, b: sf.less(a, b),
+    "eq": lambda a, b: sf.equal(a, b),
+    "le": lambda a, b: not sf.less(b, a),
+    "gt": lambda a, b: sf.less(b, a),
+    "lg": lambda a, b: not sf.equal(a, b),
+    "ge": lambda a, b: not sf.less(a, b),
+}
 
 
 def _compare(test: str, a: int, b: int) -> bool:
@@ -122,7 +127,7 @@ def _integral(kind: str, a: int) -> int:
     exact = whole == num.mag
     if kind == "rndne":
         whole = sf.to_even(num.mag)
-    elif not exact and (kind == "ceil" and not num.sign or kind == "floor" and num.sign):
+    elif not exact and ((kind == "ceil" and not num.sign) or (kind == "floor" and num.sign)):
         whole += 1
     return _pack(Num("fin", num.sign, Fraction(whole)))
 
@@ -236,10 +241,11 @@ def _div_fixup(_lane: Lane, q: int, den: int, num: int) -> int:
 
 
 def _div_scale(a: int, den: int, num: int) -> tuple[int, int]:
-    """Scales S0 by 2^64 or 2^-64 so that quotient, reciprocal and remainders stay normal; carry = undo it at the end.
+    """Scales S0 by 2^64 or 2^-64 so that quotient, reciprocal and remainders stay normal; carry = undo it at
+    the end.
 
-    D is S0 where nothing scales (the printed pseudocode leaves that out). Where both operands scale alike nothing is
-    to be undone. A reciprocal that would be denormal must be avoided because v_rcp flushes it.
+    D is S0 where nothing scales (the printed pseudocode leaves that out). Where both operands scale alike
+    nothing is to be undone. A reciprocal that would be denormal must be avoided because v_rcp flushes it.
     """
     d, n = f32(den), f32(num)
     up, down = (_pack(sf.multiply(f32(a), Num("fin", 0, sf.power(e)))) for e in (64, -64))
@@ -293,8 +299,9 @@ def packed_mov(state: State, ins: Ins) -> None:
     results = {}
     for lane in state.lanes():
         first, second = (state.read(o, lane) for o in ins.src[:2])
-        results[lane] = (first >> 32 * (ins.op_sel & 1) & MASK32
-                         | (second >> 32 * (ins.op_sel >> 1 & 1) & MASK32) << 32)
+        results[lane] = (
+            first >> 32 * (ins.op_sel & 1) & MASK32 | (second >> 32 * (ins.op_sel >> 1 & 1) & MASK32) << 32
+        )
     for lane, value in results.items():
         assert isinstance(ins.dst[0], Reg)
         state.set_vector(ins.dst[0], lane, value)

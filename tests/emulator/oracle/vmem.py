@@ -1,7 +1,7 @@
 """Scalar and vector memory on one byte array: SMEM, MUBUF (raw buffers) and GLOBAL, lane after lane.
 
-`Memory` stands for one registered buffer at a host address; every access of a test stays inside it, except buffer
-accesses that the descriptor's num_records must drop.
+`Memory` stands for one registered buffer at a host address; every access of a test stays inside it, except
+buffer accesses that the descriptor's num_records must drop.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ class Memory:
     def load(self, address: int, size: int) -> int:
         at = address - self.base
         assert 0 <= at <= len(self.data) - size, "the test keeps accesses inside the buffer"
-        return int.from_bytes(self.data[at:at + size].tobytes(), "little")
+        return int.from_bytes(self.data[at : at + size].tobytes(), "little")
 
     def store(self, address: int, size: int, value: int) -> None:
         at = address - self.base
         assert 0 <= at <= len(self.data) - size
-        self.data[at:at + size] = np.frombuffer((value & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint8)
+        self.data[at : at + size] = np.frombuffer(
+            (value & (1 << 8 * size) - 1).to_bytes(size, "little"), np.uint8
+        )
 
 
 def access(name: str) -> tuple[bool, int, bool]:
@@ -40,7 +42,13 @@ def access(name: str) -> tuple[bool, int, bool]:
     if not found:
         raise KeyError(name)
     kind = found[2]
-    size = 1 if "byte" in kind else 2 if "short" in kind else 4 * int(kind.removeprefix("dword").lstrip("x") or 1)
+    size = (
+        1
+        if "byte" in kind
+        else 2
+        if "short" in kind
+        else 4 * int(kind.removeprefix("dword").lstrip("x") or 1)
+    )
     return found[1] == "load", size, kind.startswith("s") and kind != "short"
 
 
@@ -57,7 +65,9 @@ def smem(state: State, ins: Ins, memory: Memory) -> None:
     state.set_scalar(_reg(ins.dst[0]), memory.load(address, 4 * dwords))
 
 
-def _perform(state: State, ins: Ins, memory: Memory, lane: int, address: int, inside: list[bool]) -> int | None:
+def _perform(
+    state: State, ins: Ins, memory: Memory, lane: int, address: int, inside: list[bool]
+) -> int | None:
     load, size, sign = access(ins.name)
     if not load:
         data = state.vector(_reg(ins.src[-1]), lane)
@@ -103,16 +113,31 @@ def _global_address(state: State, ins: Ins, lane: int) -> int:
 
 def global_access(state: State, ins: Ins, memory: Memory) -> None:
     count = max(access(ins.name)[1] // 4, 1)
-    _commit(state, ins, {lane: _perform(state, ins, memory, lane, _global_address(state, ins, lane), [True] * count)
-                         for lane in state.lanes()})
+    _commit(
+        state,
+        ins,
+        {
+            lane: _perform(state, ins, memory, lane, _global_address(state, ins, lane), [True] * count)
+            for lane in state.lanes()
+        },
+    )
 
 
 def _combine(name: str, old: int, data: int) -> int:
     if name == "cmpswap":
         return data & MASK32 if old == data >> 32 else old
-    return {"add": old + data, "sub": old - data, "and": old & data, "or": old | data, "xor": old ^ data, "swap": data,
-            "umin": min(old, data), "umax": max(old, data), "smin": min(signed(old), signed(data)),
-            "smax": max(signed(old), signed(data))}[name]
+    return {
+        "add": old + data,
+        "sub": old - data,
+        "and": old & data,
+        "or": old | data,
+        "xor": old ^ data,
+        "swap": data,
+        "umin": min(old, data),
+        "umax": max(old, data),
+        "smin": min(signed(old), signed(data)),
+        "smax": max(signed(old), signed(data)),
+    }[name]
 
 
 def global_atomic(state: State, ins: Ins, memory: Memory) -> None:
