@@ -139,7 +139,8 @@ def gfx950_only(name: str) -> bool:
 
 
 @cache
-def _opcodes() -> frozenset[str]:
+def implemented_names() -> frozenset[str]:
+    """Every operation that the core executes on one arch or the other."""
     from flymono.emulator import _core
 
     return frozenset(_core.opcodes())
@@ -147,4 +148,4 @@ def _opcodes() -> frozenset[str]:
 
 def implemented(name: str) -> bool:
     """Whether the core lists `name`; what it lists it must do right, what it does not list it must refuse."""
-    return name in _opcodes()
+    return name in implemented_names()

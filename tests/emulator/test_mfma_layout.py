@@ -205,6 +205,33 @@ def test_every_slot_of_the_scaled_form(name: str, m: int, k: int, probe_kind: st
         assert np.array_equal(got, want.T), ("B", lane, t)
 
 
+# Which lane scales the row-0 slots (lane group, run of 16 items), from the recorded runs that AMD's composable_kernel
+# keeps beside its programs test/mx_mfma_op/scale_mapping_*.cpp: one-hot fp8 A, scale 2^lane.
+RECORDED = [
+    ("v_mfma_scale_f32_16x16x128_f8f6f4", 16, [(0, 32), (0, 32), (16, 48), (16, 48)]),
+    ("v_mfma_scale_f32_32x32x64_f8f6f4", 32, [(0, 32), (0, 32)]),
+]
+
+
+@pytest.mark.parametrize(("name", "m", "recorded"), RECORDED)
+def test_recorded_scale_lanes(name: str, m: int, recorded: list[tuple[int, int]]) -> None:
+    """The recorded program: B all ones in column 0, byte 0 of lane l holds 127 + l."""
+    if not implemented(name):
+        pytest.skip("the core does not implement it")
+    ones = np.zeros((64, 32))
+    ones[::m] = 1
+    scale, unit = np.arange(64, dtype=np.uint32) + 127, np.full(64, 0x7F, np.uint32)
+    ins = Ins(name, (v(32, m * m // 64),), (v(0, 8), v(8, 8), Inline(0), v(28), v(29)), op_sel_hi=0)
+    for row in range(m):
+        for group, runs in enumerate(recorded):
+            for item in range(32):
+                one_hot = np.zeros((64, 32))
+                one_hot[row + m * group, item] = 1
+                a, b = (pack(x, "fp8", "gfx950") for x in (one_hot, ones))
+                got = launch(ins, "gfx950", a, b, {28: scale, 29: unit})
+                assert np.log2(got[row, 0]) == runs[item // 16] + row
+
+
 @pytest.mark.parametrize(("name", "m", "k"), F8F6F4)
 def test_scale_byte_selection(name: str, m: int, k: int) -> None:
     """{OP_SEL_HI, OP_SEL} picks the byte, for A and B apart; an inline constant scales by its exponent."""
