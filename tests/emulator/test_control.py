@@ -1,4 +1,4 @@
-"""Scalar control flow: every branch taken and not taken, backward and forward, and what an end or a nop leaves."""
+"""Scalar control flow: each branch taken and not taken, forward and backward, and what an end or a nop leaves."""
 
 import pytest
 from asm import EXEC, VCC, Inline, Ins, program, s

@@ -1,4 +1,4 @@
-"""Values of the matrix operations: "exact" against exact fractions, "cdna3" against a published model."""
+"""Values of the matrix operations: "exact" against fractions, "cdna3" against a published model."""
 
 import numpy as np
 import pytest
