@@ -1,4 +1,4 @@
-"""Scalar control flow: each branch taken and not taken, forward and backward, and what an end or a nop leaves."""
+"""Scalar control flow: branches taken and not taken, both ways, and what an end or a nop leaves."""
 
 import pytest
 from asm import EXEC, VCC, Inline, Ins, program, s

@@ -7,12 +7,18 @@ from cases import SCALAR_NAMES
 from differ import implemented, implemented_names
 from oracle import ds, machine, mfma, vmem
 
-# Operations that no single-instruction oracle states; test_control.py, test_programs.py and test_litmus.py run them.
-CONTROL = set(
-    ["s_nop", "s_endpgm", "s_branch", "s_cbranch_scc0", "s_cbranch_scc1", "s_cbranch_vccz", "s_cbranch_vccnz", "s_cbranch_execz", "s_cbranch_execnz", "s_barrier", "s_waitcnt", "s_sleep"]
-)
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Operations that no single-instruction oracle states; test_control.py and the program tests run them.
+CONTROL = words("""
+    s_nop s_endpgm s_branch s_cbranch_scc0 s_cbranch_scc1 s_cbranch_vccz s_cbranch_vccnz s_cbranch_execz
+    s_cbranch_execnz s_barrier s_waitcnt s_sleep
+""")
 # The memory and matrix operations of the decode kernels (the ALU ones are known by name).
-KERNEL_OPERATIONS = """
+KERNEL_OPERATIONS = words("""
     buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4 buffer_load_ushort buffer_store_dword
     buffer_store_dwordx2 buffer_store_dwordx4 buffer_store_short ds_bpermute_b32 ds_or_b32 ds_read2_b32
     ds_read2_b64 ds_read2st64_b32 ds_read2st64_b64 ds_read_b128 ds_read_b32 ds_read_b64 ds_read_b96
@@ -20,7 +26,7 @@ KERNEL_OPERATIONS = """
     global_atomic_add global_load_dwordx2 global_load_dwordx4 global_store_dword global_store_dwordx2
     v_mfma_f32_16x16x16_bf16 v_mfma_f32_16x16x32_bf16 v_mfma_f32_16x16x32_fp8_fp8 v_mfma_f32_16x16x4_f32
     v_mfma_scale_f32_16x16x128_f8f6f4
-    """.split()  # noqa: SIM905
+""")
 
 
 def has_oracle(name: str) -> bool:

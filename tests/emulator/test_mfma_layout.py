@@ -206,7 +206,7 @@ def test_every_slot_of_the_scaled_form(name: str, m: int, k: int, probe_kind: st
 
 
 # Which lane scales the row-0 slots (lane group, run of 16 items), from the recorded runs that AMD's
-# composable_kernel keeps beside its programs test/mx_mfma_op/scale_mapping_*.cpp: one-hot fp8 A, scale 2^lane.
+# composable_kernel keeps beside test/mx_mfma_op/scale_mapping_*.cpp: one-hot fp8 A, scale 2^lane.
 RECORDED = [
     ("v_mfma_scale_f32_16x16x128_f8f6f4", 16, [(0, 32), (0, 32), (16, 48), (16, 48)]),
     ("v_mfma_scale_f32_32x32x64_f8f6f4", 32, [(0, 32), (0, 32)]),
