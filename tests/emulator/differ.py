@@ -143,7 +143,7 @@ def implemented_names() -> frozenset[str]:
     """Every operation that the core executes on one arch or the other."""
     from flymono.emulator import _core
 
-    return frozenset(_core.opcodes())
+    return frozenset(_core.implemented_ops())
 
 
 def implemented(name: str) -> bool:
