@@ -16,7 +16,7 @@
 //    has no dst; `lds` is set. Atomics have a dst only where sc0 asks for the old value.
 //  - MAI: src[0..2] = A, B, C; v_smfmac: src[2] is the index register, src[3] the accumulator.
 //    The widths of A and B in f8f6f4 follow cbsz and blgp (8, 6 or 4 registers).
-//  - v_fma_mix*: neg_hi holds the abs bits.
+//  - v_fma_mix*: op_sel_hi[i] says that source i is f16, op_sel[i] which half; neg and abs are the sources'.
 //  - v_bitop3: the truth table is in `bitop3`, no modifier is set.
 #pragma once
 

@@ -68,6 +68,17 @@ void decode_vop3ab(const Words& code, unsigned number, Inst& inst) {
 
 // --- VOP3P
 
+bool is_mix(Op op) { return op == Op::v_fma_mix_f32 || op == Op::v_fma_mixlo_f16 || op == Op::v_fma_mixhi_f16; }
+
+// The mixed-precision FMAs are not packed: their neg_lo and neg_hi are neg and abs of the sources.
+void mix_modifiers(Inst& inst) {
+  for (unsigned i = 0; i < 3; ++i) {
+    inst.src[i].neg = inst.neg_lo >> i & 1;
+    inst.src[i].abs = inst.neg_hi >> i & 1;
+  }
+  inst.neg_lo = inst.neg_hi = 0;
+}
+
 void decode_packed(const Words& code, const Row& row, Inst& inst) {
   inst.enc = Enc::vop3p;
   inst.dst = destination(code, row.dst);
@@ -77,6 +88,7 @@ void decode_packed(const Words& code, const Row& row, Inst& inst) {
   inst.neg_lo = static_cast<std::uint8_t>(code.bits(61, 3));
   inst.neg_hi = static_cast<std::uint8_t>(code.bits(8, 3));
   inst.clamp = code.bit(15);
+  if (is_mix(row.op)) mix_modifiers(inst);
 }
 
 // --- MAI

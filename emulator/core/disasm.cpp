@@ -127,7 +127,9 @@ void vector_text(const Inst& inst, const Row& row, Text& text) {
   if (inst.enc == Enc::vop3p) {
     const unsigned all = (1u << sources) - 1;
     if (inst.op_sel & all) text.bits("op_sel", inst.op_sel, sources);
-    if ((inst.op_sel_hi & all) != all) text.bits("op_sel_hi", inst.op_sel_hi, sources);
+    // All ones is what a packed operation means by itself, all zeros a mixed one.
+    const bool mix = inst.op == Op::v_fma_mix_f32 || inst.op == Op::v_fma_mixlo_f16 || inst.op == Op::v_fma_mixhi_f16;
+    if ((inst.op_sel_hi & all) != (mix ? 0 : all)) text.bits("op_sel_hi", inst.op_sel_hi, sources);
     if (inst.neg_lo & all) text.bits("neg_lo", inst.neg_lo, sources);
     if (inst.neg_hi & all) text.bits("neg_hi", inst.neg_hi, sources);
   }
