@@ -50,11 +50,11 @@ def launch(
     args: list[int] = []
     for label, buffer in zip(("a", "b", "c"), buffers, strict=True):
         if isinstance(buffer, np.ndarray):
-            emulator.register(label, (buffer.ctypes.data, buffer.nbytes))
+            emulator.register(label, buffer)
             args.append(buffer.ctypes.data)
         else:
             args.append(buffer)
-    return emulator.launch(code or code_objects(arch)[name], name, (groups, 1, 1), (*args, n))
+    return emulator.launch(code or code_objects(arch)[name], name, groups, (*args, n))
 
 
 def expected(name: str, a: np.ndarray, steps: int = 0) -> np.ndarray:

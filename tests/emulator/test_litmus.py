@@ -132,7 +132,7 @@ def test_starved_workgroup(arch: str) -> None:
     reader = role(1, *loop_until_one(3, B), load(4, A), wait(), *results(0, 3, 4))
     code = assemble(arch, *PROLOGUE, *writer, *reader)
     x, y, r = np.zeros(256, np.int32), np.zeros(256, np.int32), np.full(1024, -1, np.int32)
-    launch(arch, "blank", (x, y, r), 0, 2, code, order="starve")
+    launch(arch, "blank", (x, y, r), 0, 2, code, order="starve:0")
     assert (r[:512] == 1).all()
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from programs import ARCHS, expected, launch
 
-ORDERS = ("linear", "reverse", "random")
+ORDERS = ("linear", "reversed", "random")
 both = pytest.mark.parametrize("arch", ARCHS)
 
 
