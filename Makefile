@@ -51,7 +51,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 goldens: $(READY)
-	$(BIN)/python -m pytest tests/golden -m "slow or not slow" --update-goldens $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow" --update-goldens $(PYTEST_ARGS)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info

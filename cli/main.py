@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except UserError as error:
         print(error.render(), file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt:  # typer catches it while a command runs; this is the time before
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the exit's flush quiet

@@ -33,30 +33,18 @@ def print_plan(plan: K1Plan, console: Console | None = None) -> None:
     _tail(plan, out)
 
 
-def _table(title: str, *columns: str, note: str = "") -> Table:
-    """A table whose numeric columns (named with a leading `>`) stand right."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        caption=note,
-        caption_justify="left",
-    )
-    for column in columns:
-        table.add_column(
-            column.lstrip(">"),
-            justify="right" if column.startswith(">") else "left",
-            no_wrap=column.startswith(">"),
-        )
+def _table(title: str, columns: str, note: str = "") -> Table:
+    """A table with `columns` separated by `|`; numeric ones (named with a leading `>`) stand right."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.caption, table.caption_justify = note, "left"
+    for column in columns.split("|"):
+        right = column.startswith(">")
+        table.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=right)
     return table
 
 
 def _row(table: Table, *cells: object) -> None:
-    table.add_row(
-        *(f"{c:,}" if isinstance(c, int) and not isinstance(c, bool) else escape(str(c)) for c in cells)
-    )
+    table.add_row(*(f"{c:,}" if type(c) is int else escape(str(c)) for c in cells))
 
 
 def _head(plan: K1Plan, out: Console) -> None:
@@ -80,80 +68,31 @@ def _passes(label: str, passes: Passes) -> str:
 
 
 def _stages(plan: K1Plan) -> Table:
-    table = _table(
-        "Stages, in program order",
-        "stage",
-        ">tasks",
-        "workgroups",
-        ">each",
-        ">lanes",
-        "task",
-        "waits at",
-        "hands on",
-        "placement",
-    )
+    columns = "stage|>tasks|workgroups|>each|>lanes|task|waits at|hands on|placement"
+    table = _table("Stages, in program order", columns)
     for s in plan.stages:
         last = s.first + min(s.tasks, s.span) - 1
-        where = f"{s.first}..{last}" if s.tasks else "-"
-        _row(
-            table,
-            s.name,
-            s.tasks,
-            where,
-            s.per_workgroup,
-            s.threads,
-            s.task,
-            " ".join(s.waits) or "-",
-            " ".join(s.publishes) or "-",
-            s.why,
-        )
+        where, waits, publishes = f"{s.first}..{last}", " ".join(s.waits) or "-", " ".join(s.publishes) or "-"
+        where = where if s.tasks else "-"
+        _row(table, s.name, s.tasks, where, s.per_workgroup, s.threads, s.task, waits, publishes, s.why)
     return table
 
 
 def _sites(plan: K1Plan) -> Table:
+    columns = ">id|site|stage|for every task of|region|kind|>awaited a task|>lanes|>a load|loads a batch"
     limit = max(s.limit for s in plan.sites)
-    table = _table(
-        "Waits",
-        ">id",
-        "site",
-        "stage",
-        "for every task of",
-        "region",
-        "kind",
-        ">awaited a task",
-        ">lanes",
-        "loads a batch",
-        note=f"a wait gives up after {limit:,} polls of a batch",
-    )
+    table = _table("Waits", columns, note=f"a wait gives up after {limit:,} polls of a batch")
     for s in plan.sites:
-        _row(
-            table,
-            s.id,
-            s.name,
-            s.stage,
-            s.producer,
-            s.region,
-            s.kind,
-            s.awaited,
-            s.threads,
-            " + ".join(map(str, s.batches)),
-        )
+        batches = " + ".join(map(str, s.batches))
+        place = (s.id, s.name, s.stage, s.producer, s.region, s.kind)
+        _row(table, *place, s.awaited, s.threads, s.load_pairs, batches)
     return table
 
 
 def _lds(plan: K1Plan) -> Table:
     lds = plan.lds
-    table = _table(
-        f"LDS: {lds.total:,} of {lds.budget:,} bytes, one struct at a time ({lds.decides} decides)",
-        "struct",
-        "member",
-        ">offset",
-        ">bytes",
-        ">rows",
-        ">words a row",
-        "element",
-        "content",
-    )
+    title = f"LDS: {lds.total:,} of {lds.budget:,} bytes, one struct at a time ({lds.decides} decides)"
+    table = _table(title, "struct|member|>offset|>bytes|>rows|>words a row|element|content")
     for struct in lds.structs:
         for m in struct.members:
             _row(table, struct.name, m.name, m.offset, m.bytes, m.rows, m.row_words, m.element, m.doc)
@@ -162,47 +101,18 @@ def _lds(plan: K1Plan) -> Table:
 
 
 def _scratch(plan: K1Plan) -> Table:
-    table = _table(
-        f"Scratch: {plan.scratch.total:,} bytes, regions at multiples of {plan.scratch.align}",
-        "region",
-        ">offset",
-        ">bytes",
-        "kind",
-        "element",
-        "index",
-        "written by",
-        "read by",
-        "launches",
-    )
-    for r in plan.scratch.regions:
-        _row(
-            table,
-            r.name,
-            r.offset,
-            r.bytes,
-            r.kind,
-            r.element,
-            r.index,
-            r.writer,
-            r.reader,
-            " ".join(r.lifetime),
-        )
+    scratch = plan.scratch
+    title = f"Scratch: {scratch.total:,} bytes, regions at multiples of {scratch.align}"
+    table = _table(title, "region|>offset|>bytes|kind|element|index|written by|read by|launches")
+    for r in scratch.regions:
+        launches = " ".join(r.lifetime)
+        _row(table, r.name, r.offset, r.bytes, r.kind, r.element, r.index, r.writer, r.reader, launches)
     return table
 
 
 def _abi(plan: K1Plan) -> Table:
-    table = _table(
-        f"Arguments: {len(plan.abi.arguments)}, {plan.abi.kernarg_bytes} bytes",
-        ">#",
-        "name",
-        "type",
-        ">offset",
-        "dtype",
-        "shape",
-        "owner",
-        "access",
-        "content",
-    )
+    title = f"Arguments: {len(plan.abi.arguments)}, {plan.abi.kernarg_bytes} bytes"
+    table = _table(title, ">#|name|type|>offset|dtype|shape|owner|access|content")
     for a in plan.abi.arguments:
         _row(table, a.index, a.name, a.type, a.offset, a.dtype, _shape(a), a.owner, _access(a), a.doc)
     return table
@@ -213,48 +123,26 @@ def _shape(a: Argument) -> str:
 
 
 def _access(a: Argument) -> str:
-    return ("read" if a.read else "") + (" " if a.read and a.written else "") + (
-        "written" if a.written else ""
-    ) or "-"
+    words = [word for word, is_so in (("read", a.read), ("written", a.written)) if is_so]
+    return " ".join(words) or "-"
 
 
 def _mfma(plan: K1Plan) -> Table:
-    table = _table(
-        "Matrix instructions",
-        "stage",
-        "instruction",
-        ">a pass",
-        ">passes",
-        ">static",
-        ">executed",
-        ">useful",
-        ">clocks of a SIMD",
-    )
+    note = "in the source: of one wave, loops once; executed: all waves of the launch"
+    columns = "stage|instruction|>in the source|>passes|>executed|>clocks of a SIMD"
+    table = _table("Matrix instructions", columns, note)
     for m in plan.cost.mfma:
-        _row(table, m.stage, m.instruction, m.per_pass, m.passes, m.static, m.executed, m.useful, m.clocks)
+        _row(table, m.stage, m.instruction, m.static, m.passes, m.executed, m.clocks)
     return table
 
 
 def _traffic(plan: K1Plan) -> Table:
-    table = _table(
-        "Bytes moved",
-        "argument",
-        ">requested",
-        ">unique read",
-        ">unique written",
-        "requested is",
-        note="requested: what lanes ask for, loads and stores; unique: each byte once",
-    )
+    note = "requested: what lanes ask for, loads and stores; unique: each byte once"
+    table = _table("Bytes moved", "argument|>requested|>unique read|>unique written|requested is", note)
     for t in plan.cost.traffic:
         if t.requested_read or t.requested_write:
-            _row(
-                table,
-                t.name,
-                t.requested_read + t.requested_write,
-                t.unique_read,
-                t.unique_write,
-                "promised" if t.promised else "by thread map",
-            )
+            how = "promised" if t.promised else "by thread map"
+            _row(table, t.name, t.requested_read + t.requested_write, t.unique_read, t.unique_write, how)
     return table
 
 

@@ -44,5 +44,16 @@ def _place(code: str) -> tuple[str, ...]:
 
 
 def probe_findings(specs: Specs) -> Iterator[Finding]:
-    """Claims that the compiler refuses, and denials that it does not confirm."""
-    raise NotImplementedError
+    """Claims that the compiler refuses, and denials that it does not confirm; some seconds an arch."""
+    from ..gen.probes import probe
+
+    for arch in specs.arch.values():
+        for verdict in probe(arch):
+            if verdict.holds:
+                continue
+            where = specs.where(f"arch/{arch.name}", *verdict.path)
+            if verdict.admitted:
+                yield Code.PROBE_ADMITS.at(where, claim=verdict.claim, arch=arch.name)
+            else:
+                reason = verdict.reason
+                yield Code.PROBE_REFUSES.at(where, claim=verdict.claim, arch=arch.name, reason=reason)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from . import checks_isa, checks_mlir, explain, isa, store
@@ -55,10 +56,21 @@ class Settings:
 def linted(unit: Unit, templates: Path = TEMPLATES) -> Rendered:
     """Render `unit` and refuse what FlyDSL would miscompile. Raises RenderError or LintError."""
     rendered = render(unit, templates)
-    found = lint(rendered.source, f"{unit.id}.py")
-    if found:
-        raise LintError([Finding(f.code, rendered.where(line), f.message, f.fix) for line, f in found])
+    own = [
+        Finding(f.code, rendered.where(line), f.message, f.fix)
+        for line, f in lint(rendered.source, f"{unit.id}.py")
+    ]
+    if found := own + list(library_findings()):
+        raise LintError(found)
     return rendered
+
+
+@cache
+def library_findings() -> tuple[Finding, ...]:
+    """Lint findings of mono/, whose functions every generated module runs."""
+    root = TEMPLATES.parent
+    files = sorted((root / "mono").rglob("*.py"))
+    return tuple(f for p in files for _, f in lint(p.read_text(), p.relative_to(root).as_posix()))
 
 
 def build(unit: Unit, settings: Settings, compiler: Compiler | None = None) -> tuple[Artefact, bool]:
@@ -70,9 +82,12 @@ def build(unit: Unit, settings: Settings, compiler: Compiler | None = None) -> t
     with settings.store.lock(unit.id, key):
         if not settings.force and (there := settings.store.find(unit.id, key)):
             return there, True
-        with _compiler(settings, compiler) as running, settings.store.scratch() as folder:
-            with disk_errors(folder):
-                return _compile(unit, rendered, settings, running, folder), False
+        with (
+            _compiler(settings, compiler) as running,
+            settings.store.scratch() as folder,
+            disk_errors(folder),
+        ):
+            return _compile(unit, rendered, settings, running, folder), False
 
 
 @contextmanager
@@ -84,7 +99,9 @@ def _compiler(settings: Settings, given: Compiler | None) -> Iterator[Compiler]:
         yield own
 
 
-def _compile(unit: Unit, rendered: Rendered, settings: Settings, compiler: Compiler, folder: Path) -> Artefact:
+def _compile(
+    unit: Unit, rendered: Rendered, settings: Settings, compiler: Compiler, folder: Path
+) -> Artefact:
     """Compile, check and store; the scratch folder becomes the artefact."""
     products = compile_unit(compiler, unit, rendered, folder)
     code = isa.locate(products.text("isa"), products.hsaco)
@@ -94,12 +111,19 @@ def _compile(unit: Unit, rendered: Rendered, settings: Settings, compiler: Compi
         raise CheckError(findings)
     for extra in ("result.json", "stderr.txt", "stdout.txt"):
         (folder / extra).unlink(missing_ok=True)
-    manifest = store.manifest_of(unit, rendered, figures[0], code, isa.stage_ranges(code), products.facts, compiler.linker.version)
+    manifest = store.manifest_of(
+        unit, rendered, figures[0], code, isa.stage_ranges(code), products.facts, compiler.linker.version
+    )
     return settings.store.put(folder, manifest)
 
 
-def judge(unit: Unit, rendered: Rendered, products: Products, figures: list[isa.Resources],
-          code: list[isa.Instruction]) -> list[Finding]:
+def judge(
+    unit: Unit,
+    rendered: Rendered,
+    products: Products,
+    figures: list[isa.Resources],
+    code: list[isa.Instruction],
+) -> list[Finding]:
     """Findings of every check on MLIR and code object."""
     module = products.folder / rendered.filename
 
@@ -108,16 +132,27 @@ def judge(unit: Unit, rendered: Rendered, products: Products, figures: list[isa.
 
     def of_instruction(i: isa.Instruction) -> str:
         return f"{explain.place([(i.file, i.line, 0)], rendered, module)} (kernel.s:{i.text_line})"
+
     out = checks_mlir.judge(products.facts, unit.expect, of_chain)
     if len(figures) != 1:
-        out.append(Finding("ISA_KERNELS", unit.id, f"{len(figures)} kernels in the code object, one was meant",
-                           "launch the kernel once in the template's launcher"))
+        out.append(
+            Finding(
+                "ISA_KERNELS",
+                unit.id,
+                f"{len(figures)} kernels in the code object, one was meant",
+                "launch the kernel once in the template's launcher",
+            )
+        )
     for kernel in figures:
-        out += checks_isa.check(kernel, [i for i in code if i.kernel == kernel.name], unit.expect, of_instruction)
+        out += checks_isa.check(
+            kernel, [i for i in code if i.kernel == kernel.name], unit.expect, of_instruction
+        )
     return out
 
 
-def build_all(units: Iterable[Unit], settings: Settings, on_done: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+def build_all(
+    units: Iterable[Unit], settings: Settings, on_done: Callable[[Outcome], None] = lambda outcome: None
+) -> list[Outcome]:
     """Build every unit, `settings.jobs` at a time; outcomes in the order of `units`.
 
     A unit that fails does not stop the others. Ctrl-C ends the compile servers at once, and what is finished
@@ -130,6 +165,7 @@ def build_all(units: Iterable[Unit], settings: Settings, on_done: Callable[[Outc
             local.compiler = Compiler(linker, settings.seconds)
             servers.append(local.compiler)
         return _outcome(unit, settings, local.compiler)
+
     pool = ThreadPoolExecutor(max(1, settings.jobs), thread_name_prefix="flymono-build")
     try:
         futures: dict[Future[Outcome], int] = {pool.submit(one, unit): n for n, unit in enumerate(listed)}

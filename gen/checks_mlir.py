@@ -18,7 +18,14 @@ from .unit import Expect
 
 Chain = list[tuple[str, int, int]]
 # Operations whose result differs between the lanes or waves of a workgroup whatever their operands are.
-_PER_LANE = ("gpu.thread_id", "gpu.lane_id", "gpu.subgroup_id", "rocdl.workitem.id", "rocdl.mbcnt", "rocdl.ballot")
+_PER_LANE = (
+    "gpu.thread_id",
+    "gpu.lane_id",
+    "gpu.subgroup_id",
+    "rocdl.workitem.id",
+    "rocdl.mbcnt",
+    "rocdl.ballot",
+)
 _LOAD = ("llvm.load", "fly.ptr.load", "memref.load", "vector.load")
 _NARROW_SCOPES = ("workgroup", "wavefront", "singlethread")
 _POINTER = re.compile(r"!fly\.ptr<\s*([^,>]+)\s*,\s*(\w+)")
@@ -47,6 +54,7 @@ def survey(mlir: str, module_name: str) -> dict[str, Any]:
             elif op.name == "fly.make_ptr":
                 facts["lds_bytes"] += _allocation(op)
             facts["atomics"] += _atomic(op, chain)
+
         backend.walk(module, visit)
     facts["mfma_by_stage"] = dict(Counter(m["stage"] for m in facts["mfma"]))
     return facts
@@ -88,8 +96,11 @@ def _allocation(op: Any) -> int:
 
 def _atomic(op: Any, chain: Callable[[Any], Chain]) -> list[dict[str, Any]]:
     """An atomic access: operation, address space of its pointer, scope (empty means the whole system)."""
-    ordered = op.name in ("llvm.load", "llvm.store") and "ordering" in op.attributes \
+    ordered = (
+        op.name in ("llvm.load", "llvm.store")
+        and "ordering" in op.attributes
         and str(op.attributes["ordering"]).split(" ")[0] != "0"
+    )
     if op.name not in ("llvm.atomicrmw", "llvm.cmpxchg") and not ordered:
         return []
     pointer = op.operands[1 if op.name == "llvm.store" else 0]
@@ -102,8 +113,8 @@ class _Uniformity:
     """Which values are equal in every lane of a workgroup: a forward data-flow analysis to a fixed point.
 
     A value varies if an operation of `_PER_LANE` made it, if an operand varies, if an enclosing branch's
-    condition varies and it leaves that branch, or if an unknown intrinsic without operands made it. A load from
-    an address that does not vary does not vary: that is how a ticket in LDS becomes uniform.
+    condition varies and it leaves that branch, or if an unknown intrinsic without operands made it. A load
+    from an address that does not vary does not vary: that is how a ticket in LDS becomes uniform.
     """
 
     def __init__(self, module: Any, walk: Callable[[Any, Callable[[Any], None]], None]) -> None:
@@ -133,9 +144,15 @@ class _Uniformity:
     def _enter(self, op: Any, block: Any) -> None:
         """Carry operands into block arguments, and yielded values out to results and around the loop."""
         offset = 1 if op.name == "scf.for" else 0
-        carried = list(op.operands)[3:] if op.name == "scf.for" else list(op.operands) if op.name == "scf.while" else []
+        carried = (
+            list(op.operands)[3:]
+            if op.name == "scf.for"
+            else list(op.operands)
+            if op.name == "scf.while"
+            else []
+        )
         arguments = list(block.arguments)
-        for value, argument in zip(carried, arguments[offset:]):
+        for value, argument in zip(carried, arguments[offset:], strict=False):
             if value in self.varying:
                 self._mark(argument)
         if op.name == "scf.for" and any(v in self.varying for v in list(op.operands)[:3]):
@@ -146,13 +163,19 @@ class _Uniformity:
         leaving = list(last.operands)[1:] if last.name == "scf.condition" else list(last.operands)
         for number, value in enumerate(leaving):
             if value in self.varying:
-                for target in (*list(op.results)[number:number + 1], *arguments[offset + number:offset + number + 1]):
+                for target in (
+                    *list(op.results)[number : number + 1],
+                    *arguments[offset + number : offset + number + 1],
+                ):
                     self._mark(target)
 
     def divergent_parents(self, op: Any) -> list[str]:
         """Names of the enclosing regions that not every lane of the workgroup enters alike."""
         out, parent = [], op.parent
-        while parent is not None and getattr(parent, "operation", parent).name not in ("gpu.func", "builtin.module"):
+        while parent is not None and getattr(parent, "operation", parent).name not in (
+            "gpu.func",
+            "builtin.module",
+        ):
             parent = getattr(parent, "operation", parent)
             if any(c in self.varying for c in self._conditions(parent)):
                 out.append(parent.name)
@@ -172,15 +195,35 @@ class _Uniformity:
 
 def judge(facts: Mapping[str, Any], expect: Expect, where: Callable[[Chain], str]) -> list[Finding]:
     """Findings of a survey against what the plan promises. `where` turns a chain into text."""
-    out = [Finding("MLIR_BARRIER", where(b["chain"]), f"a barrier under a divergent {b['under'][0]}: not every wave reaches it",
-                   "move the barrier out of the branch, or make the condition the same for the whole workgroup")
-           for b in facts["barriers"] if b["under"]]
-    out += [Finding("MLIR_STORE_TYPE", where(s["chain"]), f"a {s['value']} is stored through a pointer to {s['pointer']}: its bits are "
-                    "written as they are", "convert or bitcast the value to the pointer's element type")
-            for s in facts["stores"]]
-    out += [Finding("MLIR_ATOMIC_SCOPE", where(a["chain"]), f"{a['name']} on global memory has scope {a['scope']!r}, which "
-                    "other workgroups do not see", "use the agent scope, or no scope for the whole system")
-            for a in facts["atomics"] if a["space"] in (0, 1) and a["scope"].split("-")[0] in _NARROW_SCOPES]
+    out = [
+        Finding(
+            "MLIR_BARRIER",
+            where(b["chain"]),
+            f"a barrier under a divergent {b['under'][0]}: not every wave reaches it",
+            "move the barrier out of the branch, or make the condition the same for the whole workgroup",
+        )
+        for b in facts["barriers"]
+        if b["under"]
+    ]
+    out += [
+        Finding(
+            "MLIR_STORE_TYPE",
+            where(s["chain"]),
+            f"a {s['value']} is stored through a pointer to {s['pointer']}: its bits are written as they are",
+            "convert or bitcast the value to the pointer's element type",
+        )
+        for s in facts["stores"]
+    ]
+    out += [
+        Finding(
+            "MLIR_ATOMIC_SCOPE",
+            where(a["chain"]),
+            f"{a['name']} on global memory has scope {a['scope']!r}, which other workgroups do not see",
+            "use the agent scope, or no scope for the whole system",
+        )
+        for a in facts["atomics"]
+        if a["space"] in (0, 1) and a["scope"].split("-")[0] in _NARROW_SCOPES
+    ]
     return out + _mfma(facts, expect)
 
 
@@ -188,7 +231,13 @@ def _mfma(facts: Mapping[str, Any], expect: Expect) -> list[Finding]:
     if expect.mfma is None:
         return []
     got = facts["mfma_by_stage"]
-    return [Finding("MLIR_MFMA_COUNT", f"stage {stage or '(before the first)'}",
-                    f"{got.get(stage, 0)} matrix instructions in the source, {expect.mfma.get(stage, 0)} in the plan",
-                    "correct the stage body in mono/, or the plan's count")
-            for stage in sorted(set(got) | set(expect.mfma)) if got.get(stage, 0) != expect.mfma.get(stage, 0)]
+    return [
+        Finding(
+            "MLIR_MFMA_COUNT",
+            f"stage {stage or '(before the first)'}",
+            f"{got.get(stage, 0)} matrix instructions in the source, {expect.mfma.get(stage, 0)} in the plan",
+            "correct the stage body in mono/, or the plan's count",
+        )
+        for stage in sorted(set(got) | set(expect.mfma))
+        if got.get(stage, 0) != expect.mfma.get(stage, 0)
+    ]

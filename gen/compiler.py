@@ -6,6 +6,7 @@ by one thread or process at a time; parallel builds use one Compiler each.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -26,7 +27,12 @@ from .linker import Linker
 from .render import Rendered
 from .unit import Expect, Unit
 
-FILES = {"source_mlir": "source.mlir", "lowered_mlir": "lowered.mlir", "isa": "kernel.s", "hsaco": "kernel.hsaco"}
+FILES = {
+    "source_mlir": "source.mlir",
+    "lowered_mlir": "lowered.mlir",
+    "isa": "kernel.s",
+    "hsaco": "kernel.hsaco",
+}
 SECONDS = 600.0
 _GRACE = 30.0
 _START_SECONDS = 180.0
@@ -52,20 +58,29 @@ class Compiler:
     def __enter__(self) -> Compiler:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def start(self) -> str:
         """Start the server if it does not run. Returns FlyDSL's version."""
         if self.process is None or self.process.poll() is not None:
+            self.close()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "flymono.gen.worker", str(self.linker.rocm_path)], stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=self._log_file(), text=True, start_new_session=True, env=_environment())
+                [sys.executable, "-m", "flymono.gen.worker", str(self.linker.rocm_path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log_file(),
+                text=True,
+                start_new_session=True,
+                env=_environment(),
+            )
             self.flydsl = str(self._read(_START_SECONDS, "the compile server did not start")["flydsl"])
         return self.flydsl
 
     def _log_file(self) -> int:
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the server)
         return self.log.fileno()
 
     def _read(self, seconds: float, failure: str) -> dict[str, Any]:
@@ -75,11 +90,19 @@ class Compiler:
         line = self.process.stdout.readline() if ready else ""
         if line:
             return dict(json.loads(line))
-        self.close()
         self.log.seek(0)
         said = self.log.read().decode(errors="replace").strip().splitlines()
-        raise CompileError([Finding("GEN_SERVER", "", f"{failure}: {said[-1] if said else 'it said nothing'}",
-                                    "run flymono doctor")])
+        self.close()
+        raise CompileError(
+            [
+                Finding(
+                    "GEN_SERVER",
+                    "",
+                    f"{failure}: {said[-1] if said else 'it said nothing'}",
+                    "run flymono doctor",
+                )
+            ]
+        )
 
     def run(self, task: str, folder: Path, **job: Any) -> Answer:
         """Do one job with `folder` for its files."""
@@ -90,35 +113,44 @@ class Compiler:
         self.process.stdin.flush()
         status = self._read(self.seconds + _GRACE, "the compile server died")
         result, log = folder / "result.json", folder / "stderr.txt"
-        return Answer(status, json.loads(result.read_text()) if status["status"] == "done" else {},
-                      log.read_text(errors="replace") if log.exists() else "")
+        return Answer(
+            status,
+            json.loads(result.read_text()) if status["status"] == "done" else {},
+            log.read_text(errors="replace") if log.exists() else "",
+        )
 
     def close(self) -> None:
         """End the server and whatever it is compiling."""
         if self.process is None:
             return
         if self.process.poll() is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 if pipe:
                     pipe.close()
-            except BrokenPipeError:
-                pass
+        self.log.close()
         self.process = None
 
 
 def _environment() -> dict[str, str]:
     """The child finds the same flymono as this process, however that was found."""
     root = str(Path(__file__).resolve().parent.parent)
-    source = next((p for p in sys.path if p and Path(p, "flymono").is_dir()
-                   and Path(p, "flymono", "gen").resolve() == Path(root, "gen")), None)
+    source = next(
+        (
+            p
+            for p in sys.path
+            if p and Path(p, "flymono").is_dir() and Path(p, "flymono", "gen").resolve() == Path(root, "gen")
+        ),
+        None,
+    )
     path = [source] if source else []
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]).strip(os.pathsep),
+    }
 
 
 @dataclass(frozen=True)
@@ -145,8 +177,16 @@ def compile_unit(compiler: Compiler, unit: Unit, rendered: Rendered, folder: Pat
     """Compile into `folder` (which exists and is empty). Raises CompileError with every finding."""
     module = folder / rendered.filename
     module.write_text(rendered.source)
-    answer = compiler.run("compile", folder, module=str(module), shown_as=f"{unit.id}.py", target=unit.target,
-                          hints=dict(unit.hints), features=features_for(unit.expect), files=FILES)
+    answer = compiler.run(
+        "compile",
+        folder,
+        module=str(module),
+        shown_as=f"{unit.id}.py",
+        target=unit.target,
+        hints=dict(unit.hints),
+        features=features_for(unit.expect),
+        files=FILES,
+    )
     findings = findings_of(answer, rendered, module, compiler.seconds)
     if findings:
         raise CompileError(findings)
@@ -155,11 +195,15 @@ def compile_unit(compiler: Compiler, unit: Unit, rendered: Rendered, folder: Pat
 
 def findings_of(answer: Answer, rendered: Rendered, module: Path, seconds: float) -> list[Finding]:
     """Everything that went wrong in a compile job, empty if nothing did."""
+
     def where(frames: list[explain.Frame]) -> str:
         return explain.place(frames, rendered, module)
+
     if answer.status["status"] != "done":
         source = module.with_name(FILES["source_mlir"])
-        return explain.of_death(answer.status, answer.log, source.read_text() if source.exists() else "", seconds, where)
+        return explain.of_death(
+            answer.status, answer.log, source.read_text() if source.exists() else "", seconds, where
+        )
     native = explain.of_native(answer.log, where)
     if error := answer.result.get("error"):
         _raise_disk_full(error)

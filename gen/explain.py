@@ -17,25 +17,59 @@ from .render import Rendered
 
 Frame = tuple[str, int, int]
 # What FlyDSL and LLVM say -> what to do. First match counts. (pattern, fix)
-_FIXES = [(re.compile(p), fix) for p, fix in [
-    (r"local memory \((\d+)\) exceeds limit", "the LDS map does not fit this arch: narrow the token pass, or correct workgroup.lds_bytes"),
-    (r"no libcall available|ROCm amdgcn bitcode path", "this function needs AMD's device library: use an instruction (rocdl.*) or fastmath 'afn'"),
-    (r"Cannot select|Do not know how to expand|not a recognized processor", "the arch lacks this operation: choose by a capability of the arch spec"),
-    (r"lld invocation failed", "no working ld.lld: run flymono doctor"),
-    (r"Cannot extract IR values", "a Python object is carried by a dynamic region: use it through a module-level name"),
-    (r"cannot evaluate dynamic", "Python evaluates this while tracing: decorate the helper with @flyc.jit, or use .select()"),
-    (r"has no Python integer representation", "use range (a run-time loop) or a static index"),
-    (r"bare signless integer", "wrap the loop index: Int32(i)"),
-    (r"carried variable .* does not match", "the type of the variable changes in the region: convert it before"),
-    (r"must be a Value", "raw builders take x.ir_value()"),
-    (r"requires a Context", "evaluate .ir_type inside the kernel, not at module level"),
-    (r"is not defined|cannot access local variable", "define the name before the region, with its final type"),
-    (r"No space left", "free some disk space; nothing half-written was kept"),
-]]
-_NATIVE = re.compile(r"^(?:LLVM ERROR|error|ERROR): (?:(?P<file>[^\s:]+):(?P<line>\d+):\d+: )?(?P<text>.*)$", re.M)
+_FIXES = [
+    (re.compile(p), fix)
+    for p, fix in [
+        (
+            r"local memory \((\d+)\) exceeds limit",
+            "the LDS map does not fit this arch: narrow the token pass, or correct workgroup.lds_bytes",
+        ),
+        (
+            r"no libcall available|ROCm amdgcn bitcode path",
+            "this function needs AMD's device library: use an instruction (rocdl.*) or fastmath 'afn'",
+        ),
+        (
+            r"Cannot select|Do not know how to expand|not a recognized processor",
+            "the arch lacks this operation: choose by a capability of the arch spec",
+        ),
+        (r"lld invocation failed", "no working ld.lld: run flymono doctor"),
+        (
+            r"Cannot extract IR values",
+            "a Python object is carried by a dynamic region: use it through a module-level name",
+        ),
+        (
+            r"cannot evaluate dynamic",
+            "Python evaluates this while tracing: decorate the helper with @flyc.jit, or use .select()",
+        ),
+        (r"has no Python integer representation", "use range (a run-time loop) or a static index"),
+        (r"bare signless integer", "wrap the loop index: Int32(i)"),
+        (
+            r"carried variable .* does not match",
+            "the type of the variable changes in the region: convert it before",
+        ),
+        (r"must be a Value", "raw builders take x.ir_value()"),
+        (
+            r"issubclass\(\) arg 1",
+            "FlyDSL reads annotations as types: no `from __future__ import annotations` in traced modules",
+        ),
+        (r"requires a Context", "evaluate .ir_type inside the kernel, not at module level"),
+        (
+            r"is not defined|cannot access local variable",
+            "define the name before the region, with its final type",
+        ),
+        (r"No space left", "free some disk space; nothing half-written was kept"),
+    ]
+]
+_NATIVE = re.compile(
+    r"^(?:LLVM ERROR|error|ERROR): (?:(?P<file>[^\s:]+):(?P<line>\d+):\d+: )?(?P<text>.*)$", re.M
+)
 _STACK = re.compile(r'^ *File "([^"]+)", line (\d+) in ', re.M)
-_SIGNALS = {signal.SIGABRT: "LLVM aborted", signal.SIGSEGV: "the compiler crashed (segmentation fault)",
-            signal.SIGKILL: "the compiler was killed, perhaps for lack of memory", signal.SIGBUS: "the compiler crashed (bus error)"}
+_SIGNALS = {
+    signal.SIGABRT: "LLVM aborted",
+    signal.SIGSEGV: "the compiler crashed (segmentation fault)",
+    signal.SIGKILL: "the compiler was killed, perhaps for lack of memory",
+    signal.SIGBUS: "the compiler crashed (bus error)",
+}
 
 
 def fix_for(message: str) -> str:
@@ -44,7 +78,7 @@ def fix_for(message: str) -> str:
 
 
 def place(frames: Iterable[Frame], rendered: Rendered, module: Path) -> str:
-    """`mono/gemv.py:30, from dsv41_k1-....py:88 (templates/k1.py.j2:40)` of a chain, innermost frame first."""
+    """`mono/gemv.py:30, from dsv41_k1-....py:88 (templates/k1.py.j2:40)` of a chain, innermost first."""
     from .flydsl_backend import PACKAGE
 
     texts: list[str] = []
@@ -74,7 +108,9 @@ def of_native(log: str, where: Callable[[list[Frame]], str]) -> list[Finding]:
     """Findings of the `error:` lines that LLVM printed on fd 2."""
     out = []
     for found in _NATIVE.finditer(log):
-        frames = [(found["file"], int(found["line"]), 0)] if found["file"] and found["file"] != "<unknown>" else []
+        frames = (
+            [(found["file"], int(found["line"]), 0)] if found["file"] and found["file"] != "<unknown>" else []
+        )
         out.append(Finding("GEN_LLVM", where(frames), found["text"].strip(), fix_for(found[0])))
     return list(dict.fromkeys(out))
 
@@ -111,21 +147,42 @@ def _resolve(alias: str, places: Mapping[str, str]) -> list[Frame]:
     return [(found[1], int(found[2]), int(found[3]))] if found else []
 
 
-def of_death(answer: Mapping[str, Any], log: str, source_mlir: str, seconds: float,
-             where: Callable[[list[Frame]], str]) -> list[Finding]:
+def of_death(
+    answer: Mapping[str, Any], log: str, source_mlir: str, seconds: float, where: Callable[[list[Frame]], str]
+) -> list[Finding]:
     """Findings of a child that did not come back: what LLVM said last, or how it died and where it was."""
     if answer["status"] == "timeout":
-        return [Finding("GEN_TIMEOUT", where(_python_frames(log)), f"the compiler did not finish within {seconds:g} s",
-                        "shorten straight-line code (run-time loops with unroll=1), or raise --timeout")]
+        return [
+            Finding(
+                "GEN_TIMEOUT",
+                where(_python_frames(log)),
+                f"the compiler did not finish within {seconds:g} s",
+                "shorten straight-line code (run-time loops with unroll=1), or raise --timeout",
+            )
+        ]
     number = answer.get("signal", 0)
-    died = _SIGNALS.get(number, f"the compiler died of signal {number}") if number else \
-        f"the compiler ended with code {answer.get('code')}"
+    died = (
+        _SIGNALS.get(number, f"the compiler died of signal {number}")
+        if number
+        else f"the compiler ended with code {answer.get('code')}"
+    )
     if native := list(_NATIVE.finditer(log)):
-        return [Finding("GEN_CRASH", where(intrinsic_frames(m["text"], source_mlir) or _python_frames(log)),
-                        f"{died}: {m['text'].strip()}", fix_for(m[0])) for m in native]
+        return [
+            Finding(
+                "GEN_CRASH",
+                where(intrinsic_frames(m["text"], source_mlir) or _python_frames(log)),
+                f"{died}: {m['text'].strip()}",
+                fix_for(m[0]),
+            )
+            for m in native
+        ]
     return [Finding("GEN_CRASH", where(_python_frames(log)), died + _last_words(log), fix_for(log))]
 
 
 def _last_words(log: str) -> str:
-    lines = [x for x in log.splitlines() if x.strip() and not x.startswith((" ", "Fatal Python", "Current thread", "Extension modules"))]
+    lines = [
+        x
+        for x in log.splitlines()
+        if x.strip() and not x.startswith((" ", "Fatal Python", "Current thread", "Extension modules"))
+    ]
     return f": {lines[-1][:200]}" if lines else ""

@@ -1,19 +1,22 @@
 """What gen reports: findings with a code, a place and a fix, always all of them at once.
 
-    GenError                      every failure of gen; carries findings
-    ├── RenderError               template missing, undefined name, text that is not Python
-    ├── LintError                 source that FlyDSL would miscompile in silence
-    ├── CompileError              FlyDSL, LLVM or the linker refused, crashed or printed an error
-    ├── CheckError                compiled, but the code object is not what the plan says
-    └── StoreError                artefact damaged, disk full, lock not obtained
+    UserError (specs)             printed without a traceback, exit code 2
+    └── GenError                  every failure of gen; carries findings
+        ├── RenderError               template missing, undefined name, text that is not Python
+        ├── LintError                 source that FlyDSL would miscompile in silence
+        ├── CompileError              FlyDSL, LLVM or the linker refused, crashed or printed an error
+        ├── CheckError                compiled, but the code object is not what the plan says
+        └── StoreError                artefact damaged, disk full, lock not obtained
 
-A user sees `str(error)` and exit code 2 (bad input) or 1 (a build failed); never a traceback.
+`flymono build`, which goes on after a failure, ends with exit code 1 instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+
+from ..specs.findings import UserError
 
 
 @dataclass(frozen=True, order=True)
@@ -40,12 +43,17 @@ class Finding:
         return cls(data["code"], data["where"], data["message"], data.get("fix", ""))
 
 
-class GenError(Exception):
+class GenError(UserError):
     """A failure of gen with every finding that belongs to it."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(findings)
         super().__init__("\n".join(map(str, self.findings)))
+
+    def render(self) -> str:
+        """Every finding, then how many."""
+        count = len(self.findings)
+        return f"{self}\nerror: {count} finding" + ("" if count == 1 else "s")
 
 
 class RenderError(GenError):

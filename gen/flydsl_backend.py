@@ -49,8 +49,13 @@ def set_environment(rocm_path: str, environ: Any = os.environ) -> None:
     """
     for name in [n for n in environ if n.startswith("FLYDSL_") or n in ("ARCH", "HSA_OVERRIDE_GFX_VERSION")]:
         del environ[name]
-    environ.update(COMPILE_ONLY="1", FLYDSL_RUNTIME_ENABLE_CACHE="0", FLYDSL_DEBUG_ENABLE_DEBUG_INFO="1",
-                   FLYDSL_DEBUG_MAX_LOC_DEPTH=_LOCATION_DEPTH, ROCM_PATH=rocm_path)
+    environ.update(
+        COMPILE_ONLY="1",
+        FLYDSL_RUNTIME_ENABLE_CACHE="0",
+        FLYDSL_DEBUG_ENABLE_DEBUG_INFO="1",
+        FLYDSL_DEBUG_MAX_LOC_DEPTH=_LOCATION_DEPTH,
+        ROCM_PATH=rocm_path,
+    )
     sys.dont_write_bytecode = True
 
 
@@ -61,14 +66,18 @@ def warm_up() -> str:
     operator that is dispatched by type.
     """
     import flydsl
-    import flydsl.compiler  # noqa: F401
+    import flydsl.compiler
     import flydsl.expr as fx  # noqa: F401
     from flydsl.expr import meta
 
     stdlib, framework = sysconfig.get_path("stdlib"), meta._is_framework_file
     if not hasattr(framework, "without_stdlib"):
+
         def is_framework(filename: str) -> bool:
-            return bool(framework(filename)) or ("site-packages" not in filename and filename.startswith(stdlib))
+            return bool(framework(filename)) or (
+                "site-packages" not in filename and filename.startswith(stdlib)
+            )
+
         is_framework.without_stdlib = True  # type: ignore[attr-defined]
         meta._is_framework_file = is_framework
     return str(flydsl.__version__)
@@ -87,6 +96,7 @@ def load_module(path: Path) -> ModuleType:
 
 def relative_locations(mlir: str, generated: Path, shown_as: str) -> str:
     """MLIR text whose locations name `shown_as` for the generated file and paths below the package."""
+
     def relative(match: re.Match[str]) -> str:
         path = Path(match[1])
         if path == generated:
@@ -95,6 +105,7 @@ def relative_locations(mlir: str, generated: Path, shown_as: str) -> str:
             return f'loc("{path.resolve().relative_to(PACKAGE).as_posix()}":'
         except ValueError:
             return f'loc("{path.name}":'
+
     return _LOCATION.sub(relative, mlir)
 
 
@@ -112,14 +123,22 @@ def _placeholders(launcher: Any) -> list[int]:
 
 def features_off(fragments: list[str], features: str) -> list[str]:
     """The pass pipeline with target features switched off (there is no hint for it)."""
-    return [f.replace("features= ", f"features={features} ") if f.startswith("rocdl-attach-target") else f
-            for f in fragments]
+    return [
+        f.replace("features= ", f"features={features} ") if f.startswith("rocdl-attach-target") else f
+        for f in fragments
+    ]
 
 
-def compile_module(module: ModuleType, target: str, hints: Mapping[str, Any], *, features: str = "",
-                   relocate: Callable[[str], str] = lambda text: text,
-                   on_stage: Callable[[str, str | bytes], None] = lambda name, data: None) -> Compiled:
-    """Compile `module.launch` for `target`. `on_stage(name, text_or_bytes)` is told each product at once.
+def compile_module(
+    launcher: Any,
+    target: str,
+    hints: Mapping[str, Any],
+    *,
+    features: str = "",
+    relocate: Callable[[str], str] = lambda text: text,
+    on_stage: Callable[[str, str | bytes], None] = lambda name, data: None,
+) -> Compiled:
+    """Compile a `@flyc.jit` launcher for `target`; `on_stage(name, text_or_bytes)` is told each product.
 
     Raises what FlyDSL raises. May also kill the process, or print `error:` on fd 2 and return garbage:
     the caller watches both.
@@ -131,17 +150,22 @@ def compile_module(module: ModuleType, target: str, hints: Mapping[str, Any], *,
     from flydsl.compiler.llvm_options import llvm_options
 
     set_target(target)
-    launcher = getattr(module, LAUNCHER)
-    bound = launcher._sig.bind(*_placeholders(launcher)) if launcher._ensure_sig() is None else None
+    zeros = _placeholders(launcher)
+    bound = launcher._sig.bind(*zeros)
     bound.apply_defaults()
     merged = {**launcher._effective_compile_hints(), **hints}
     backend = get_backend()
     launcher._backend_target = backend.target
     launcher._resolve_arguments(bound.arguments)
-    with _create_mlir_context() as context, CompilationContext.compile_hints(merged), \
-            llvm_options(merged.get("llvm_options") or {}):
+    with (
+        _create_mlir_context() as context,
+        CompilationContext.compile_hints(merged),
+        llvm_options(merged.get("llvm_options") or {}),
+    ):
         traced = launcher._trace(context, launcher._sig, bound, None, execute=False)
-        _, config = MlirCompiler.prepare(traced.module, backend=backend, compile_hints=merged, link_libs=traced.link_libs)
+        _, config = MlirCompiler.prepare(
+            traced.module, backend=backend, compile_hints=merged, link_libs=traced.link_libs
+        )
         source = relocate(traced.module.operation.get_asm(enable_debug_info=True))
         on_stage("source_mlir", source)
         lowered_module = ir.Module.parse(source)
@@ -188,6 +212,7 @@ def walk(module: Any, visit: Callable[[Any], None]) -> None:
     def each(op: Any) -> Any:
         visit(op)
         return ir.WalkResult.ADVANCE
+
     module.operation.walk(each, ir.WalkOrder.PRE_ORDER)
 
 

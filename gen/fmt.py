@@ -11,8 +11,19 @@ from pathlib import Path
 from .findings import Finding, GenError
 
 LINE_LENGTH = 110
-_ARGS = ["format", "--isolated", "--no-cache", "--quiet", "--target-version", "py311",
-         "--line-length", str(LINE_LENGTH), "--stdin-filename", "generated.py", "-"]
+_ARGS = [
+    "format",
+    "--isolated",
+    "--no-cache",
+    "--quiet",
+    "--target-version",
+    "py311",
+    "--line-length",
+    str(LINE_LENGTH),
+    "--stdin-filename",
+    "generated.py",
+    "-",
+]
 
 
 @lru_cache(maxsize=1)
@@ -29,14 +40,30 @@ def ruff_command() -> tuple[str, ...]:
         beside = Path(sys.executable).with_name("ruff")
         if beside.exists():
             return (str(beside),)
-    raise GenError([Finding("GEN_NO_RUFF", "", "the formatter of generated code (ruff) is not installed",
-                            "pip install 'ruff>=0.17' into the environment that runs flymono")])
+    raise GenError(
+        [
+            Finding(
+                "GEN_NO_RUFF",
+                "",
+                "the formatter of generated code (ruff) is not installed",
+                "pip install 'ruff>=0.17' into the environment that runs flymono",
+            )
+        ]
+    )
 
 
 def format_python(source: str) -> str:
     """`source` as ruff formats it. Raises GenError if ruff refuses it (it is then not Python)."""
     run = subprocess.run([*ruff_command(), *_ARGS], input=source, capture_output=True, text=True, timeout=120)
     if run.returncode:
-        raise GenError([Finding("GEN_FORMAT", "", f"ruff could not format the generated module: {run.stderr.strip()}",
-                                "the rendered text is not valid Python: look at the template")])
+        raise GenError(
+            [
+                Finding(
+                    "GEN_FORMAT",
+                    "",
+                    f"ruff could not format the generated module: {run.stderr.strip()}",
+                    "the rendered text is not valid Python: look at the template",
+                )
+            ]
+        )
     return run.stdout

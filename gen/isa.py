@@ -1,8 +1,8 @@
 """Read the ISA text and the code object: instructions with source lines, resource figures, machine PCs.
 
 Invariants
- - ISA text and code object are two runs of the same backend over the same module: instruction i of the text is
-   instruction i of the machine code. `locate` proves it for each kernel by the count, or refuses.
+ - ISA text and code object are two runs of the same backend over the same module: instruction i of the text
+   is instruction i of the machine code. `locate` proves it by counts and stage symbols, or refuses.
  - Instruction lengths come from the encoding's own length rule (CDNA3 and CDNA4 ISA guides, chapter
    "instruction formats"): the format field in the upper bits, plus 4 bytes for a literal or an SDWA/DPP word.
 """
@@ -21,7 +21,8 @@ from elftools.elf.elffile import ELFFile
 
 from .findings import CompileError, Finding
 
-MARKER = re.compile(r"^\s*;\s*flymono\.stage\s+(\w+)")
+# A stage mark (mono.context.stage): a label `flymono.stage.<name>.<n>:`, kept as a local symbol.
+MARKER = re.compile(r"^\s*flymono\.stage\.(\w+)\.")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"([^"]*)"\s+)?"([^"]*)"')
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 _ALIGN = re.compile(r"^\s*\.p2align\s+(\d+)")
@@ -112,30 +113,49 @@ def resources(hsaco: bytes) -> list[Resources]:
                 data = note["n_descdata"] if "n_descdata" in note else note["n_desc"]
                 desc = data if isinstance(data, bytes) else data.encode("latin-1")
                 return [_figures(k) for k in msgpack.unpackb(desc)["amdhsa.kernels"]]
-    raise CompileError([Finding("GEN_NO_METADATA", "code object", "it has no AMDGPU metadata note",
-                                "the linker dropped it: run flymono doctor")])
+    raise CompileError(
+        [
+            Finding(
+                "GEN_NO_METADATA",
+                "code object",
+                "it has no AMDGPU metadata note",
+                "the linker dropped it: run flymono doctor",
+            )
+        ]
+    )
 
 
 def _figures(kernel: dict[str, Any]) -> Resources:
     return Resources(
-        name=kernel[".name"], vgprs=kernel[".vgpr_count"], agprs=kernel.get(".agpr_count", 0),
-        sgprs=kernel[".sgpr_count"], vgpr_spills=kernel.get(".vgpr_spill_count", 0),
-        sgpr_spills=kernel.get(".sgpr_spill_count", 0), scratch_bytes=kernel[".private_segment_fixed_size"],
-        lds_bytes=kernel[".group_segment_fixed_size"], kernarg_bytes=kernel[".kernarg_segment_size"],
-        max_threads=kernel[".max_flat_workgroup_size"], dynamic_stack=bool(kernel.get(".uses_dynamic_stack", False)))
+        name=kernel[".name"],
+        vgprs=kernel[".vgpr_count"],
+        agprs=kernel.get(".agpr_count", 0),
+        sgprs=kernel[".sgpr_count"],
+        vgpr_spills=kernel.get(".vgpr_spill_count", 0),
+        sgpr_spills=kernel.get(".sgpr_spill_count", 0),
+        scratch_bytes=kernel[".private_segment_fixed_size"],
+        lds_bytes=kernel[".group_segment_fixed_size"],
+        kernarg_bytes=kernel[".kernarg_segment_size"],
+        max_threads=kernel[".max_flat_workgroup_size"],
+        dynamic_stack=bool(kernel.get(".uses_dynamic_stack", False)),
+    )
 
 
 def machine_code(hsaco: bytes) -> dict[str, tuple[int, bytes]]:
     """Kernel symbol -> (virtual address, code bytes) of every function of the code object."""
-    elf = ELFFile(io.BytesIO(hsaco))
-    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-    out = {}
-    for symbol in table.iter_symbols():
+    elf, out = ELFFile(io.BytesIO(hsaco)), {}
+    for symbol in _symbols(hsaco):
         if symbol["st_info"]["type"] == "STT_FUNC":
             section = elf.get_section(symbol["st_shndx"])
             start = symbol["st_value"] - section["sh_addr"]
-            out[symbol.name] = (symbol["st_value"], section.data()[start:start + symbol["st_size"]])
+            out[symbol.name] = (symbol["st_value"], section.data()[start : start + symbol["st_size"]])
     return out
+
+
+def _symbols(hsaco: bytes) -> list[Any]:
+    elf = ELFFile(io.BytesIO(hsaco))
+    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    return list(table.iter_symbols()) if table else []
 
 
 def instruction_size(word: int) -> int:
@@ -170,27 +190,59 @@ def locate(isa: str, hsaco: bytes) -> list[Instruction]:
     text, out = instructions(isa), list[Instruction]()
     for kernel, (address, code) in machine_code(hsaco).items():
         out += _place([i for i in text if i.kernel == kernel], kernel, address, code)
+    _prove(out, hsaco)
     return out
+
+
+def _prove(located: list[Instruction], hsaco: bytes) -> None:
+    """Every stage symbol of the code object must lie where that stage begins in the text."""
+    starts = [
+        (i.pc, i.stage)
+        for before, i in zip([None, *located[:-1]], located, strict=True)
+        if i.stage and i.stage != getattr(before, "stage", "")
+    ]
+    symbols = {(s["st_value"], MARKER.match(s.name)[1]) for s in _symbols(hsaco) if MARKER.match(s.name)}  # type: ignore[index]
+    for pc, stage in starts:
+        if symbols and (pc, stage) not in symbols:
+            raise _mismatch(
+                stage, f"the stage begins at 0x{pc:x} by the text, and no symbol of it lies there"
+            )
 
 
 def _place(text: list[Instruction], kernel: str, base: int, code: bytes) -> Iterator[Instruction]:
     """`text` with addresses; the assembler fills the room before an aligned loop head with s_nop."""
     words, at = struct.unpack(f"<{len(code) // 4}I", code), 0
     for number, instruction in enumerate(text):
-        while instruction.align and (base + at) % instruction.align and words[at // 4:at // 4 + 1] == (_S_NOP,):
+        while (
+            instruction.align
+            and (base + at) % instruction.align
+            and words[at // 4 : at // 4 + 1] == (_S_NOP,)
+        ):
             at += 4
         if at >= len(code):
-            raise _mismatch(kernel, f"the code ends before instruction {number} of {len(text)}: {instruction}")
+            raise _mismatch(
+                kernel, f"the code ends before instruction {number} of {len(text)}: {instruction}"
+            )
         size = instruction_size(words[at // 4])
         yield replace(instruction, pc=base + at, size=size)
         at += size
     if at != len(code):
-        raise _mismatch(kernel, f"{len(code) - at} bytes of code lie behind the last of {len(text)} instructions")
+        raise _mismatch(
+            kernel, f"{len(code) - at} bytes of code lie behind the last of {len(text)} instructions"
+        )
 
 
 def _mismatch(kernel: str, text: str) -> CompileError:
-    return CompileError([Finding("GEN_ISA_MISMATCH", kernel, f"ISA text and code object differ: {text}",
-                                 "report it: both come from the same module and must agree")])
+    return CompileError(
+        [
+            Finding(
+                "GEN_ISA_MISMATCH",
+                kernel,
+                f"ISA text and code object differ: {text}",
+                "report it: both come from the same module and must agree",
+            )
+        ]
+    )
 
 
 def stage_ranges(located: list[Instruction]) -> tuple[tuple[str, int, int], ...]:

@@ -86,7 +86,11 @@ def _tokens(source: str) -> Iterator[tuple[str, int, int]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in _SKIP or token.string in _NOISE:
             continue
-        text = re.sub(r"^[rRbBuUfF]*['\"]+|['\"]+$", "", token.string) if token.type == tokenize.STRING else token.string
+        text = (
+            re.sub(r"^[rRbBuUfF]*['\"]+|['\"]+$", "", token.string)
+            if token.type == tokenize.STRING
+            else token.string
+        )
         yield text.strip(), token.start[0], token.end[0]
 
 
@@ -98,8 +102,11 @@ def align(before: str, after: str) -> list[int | None]:
     old, new = list(_tokens(before)), list(_tokens(after))
     origin: list[int | None] = [None] * len(after.splitlines())
     matcher = difflib.SequenceMatcher(None, [t[0] for t in old], [t[0] for t in new], autojunk=False)
-    pairs = zip(old, new) if [t[0] for t in old] == [t[0] for t in new] else (
-        (old[a + i], new[b + i]) for a, b, n in matcher.get_matching_blocks() for i in range(n))
+    pairs = (
+        zip(old, new, strict=True)
+        if [t[0] for t in old] == [t[0] for t in new]
+        else ((old[a + i], new[b + i]) for a, b, n in matcher.get_matching_blocks() for i in range(n))
+    )
     for (_, old_first, old_last), (_, first, last) in pairs:
         for step in range(last - first + 1):
             if origin[first - 1 + step] is None:

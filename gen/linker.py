@@ -56,7 +56,9 @@ def _system() -> Iterator[tuple[str, ...]]:
     folders = [Path(p) for p in os.get_exec_path()] + sorted(Path("/usr/lib").glob("llvm-*/bin"))
     if plain := shutil.which("ld.lld"):
         yield (plain,)
-    numbered = {p for f in folders if f.is_dir() for p in f.glob("ld.lld*") if re.fullmatch(r"ld\.lld(-\d+)?", p.name)}
+    numbered = {
+        p for f in folders if f.is_dir() for p in f.glob("ld.lld*") if re.fullmatch(r"ld\.lld(-\d+)?", p.name)
+    }
     yield from ((str(p),) for p in sorted(numbered, key=_number, reverse=True))
 
 
@@ -90,8 +92,16 @@ def find_linker(cache: Path, rocm_path: str | None = None) -> Linker:
             return Linker(kind, command, version, wrapper(cache, command))
         tried.append(f"{' '.join(command)}: {version or 'does not run as ld.lld'}")
     text = "no usable ld.lld; tried " + ("; ".join(tried) or "nothing, none was found")
-    raise CompileError([Finding("GEN_NO_LINKER", "", text,
-                                f"pip install 'ziglang>=0.17', or install lld {OLDEST} or newer, or set ROCM_PATH")])
+    raise CompileError(
+        [
+            Finding(
+                "GEN_NO_LINKER",
+                "",
+                text,
+                f"pip install 'ziglang>=0.17', or install lld {OLDEST} or newer, or set ROCM_PATH",
+            )
+        ]
+    )
 
 
 def wrapper(cache: Path, command: tuple[str, ...]) -> Path:

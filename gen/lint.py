@@ -11,7 +11,7 @@ FlyDSL's own rule: `if 1 == 1:` is treated as dynamic too.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from .findings import Finding
@@ -47,20 +47,31 @@ def lint(source: str, filename: str) -> list[tuple[int, Finding]]:
     for node in ast.walk(tree):
         if isinstance(node, Function) and _traced(node):
             found += _Visitor(plain).function(node)
-    return [(line, Finding(code, f"{filename}:{line}", text, _FIXES[code])) for line, code, text in sorted(set(found))]
+    return [
+        (line, Finding(code, f"{filename}:{line}", text, _FIXES[code]))
+        for line, code, text in sorted(set(found))
+    ]
 
 
 def _call_name(node: ast.AST) -> str:
     """`f` of `f(...)` and of `a.b.f(...)`, else an empty string."""
     if not isinstance(node, ast.Call):
         return ""
-    return node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    return (
+        node.func.id
+        if isinstance(node.func, ast.Name)
+        else node.func.attr
+        if isinstance(node.func, ast.Attribute)
+        else ""
+    )
 
 
 def _traced(node: Function) -> bool:
-    """Whether FlyDSL rewrites the function: a decorator `kernel` or `jit`, bare or called, by any path."""
-    names = {ast.unparse(d.func if isinstance(d, ast.Call) else d).rsplit(".", 1)[-1] for d in node.decorator_list}
-    return bool(names & {"kernel", "jit"})
+    """Whether FlyDSL rewrites the function: a decorator `kernel`, `jit` or `device` (mono/), by any path."""
+    names = {
+        ast.unparse(d.func if isinstance(d, ast.Call) else d).rsplit(".", 1)[-1] for d in node.decorator_list
+    }
+    return bool(names & {"kernel", "jit", "device"})
 
 
 def _plain_helpers(tree: ast.Module) -> dict[str, int]:
@@ -68,8 +79,13 @@ def _plain_helpers(tree: ast.Module) -> dict[str, int]:
 
     Needs it: a `while`, or an `if` that compares a thread or block index, or a loaded value.
     """
-    return {f.name: line for f in tree.body if isinstance(f, Function) and not _traced(f)
-            for line in [next(_runtime_tests(f), 0)] if line}
+    return {
+        f.name: line
+        for f in tree.body
+        if isinstance(f, Function) and not _traced(f)
+        for line in [next(_runtime_tests(f), 0)]
+        if line
+    }
 
 
 def _runtime_tests(node: Function) -> Iterator[int]:
@@ -78,8 +94,9 @@ def _runtime_tests(node: Function) -> Iterator[int]:
         test = inner.test if isinstance(inner, (ast.If, ast.While, ast.IfExp)) else None
         limits = inner.iter if isinstance(inner, ast.For) and _call_name(inner.iter) == "range" else None
         for part in ast.walk(test or limits or ast.Pass()):
-            if isinstance(part, ast.Attribute) and part.attr in ("thread_idx", "block_idx") or \
-                    _call_name(part) in ("generic_load", "atomic_add", "atomic_cas", "raw_ptr_buffer_load"):
+            if (isinstance(part, ast.Attribute) and part.attr in ("thread_idx", "block_idx")) or _call_name(
+                part
+            ) in ("generic_load", "atomic_add", "atomic_cas", "raw_ptr_buffer_load"):
                 yield inner.lineno  # type: ignore[attr-defined]
 
 
@@ -93,7 +110,9 @@ class _Visitor:
     def function(self, node: Function, outer: frozenset[str] = frozenset()) -> list[tuple[int, str, str]]:
         """Findings of `node`; `outer` are names of the enclosing functions."""
         args = node.args
-        names = {a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg) if a}
+        names = {
+            a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg) if a
+        }
         self.body(node.body, _Function(node, names | outer), dynamic=False)
         return self.found
 
@@ -151,7 +170,9 @@ class _Visitor:
             self.body([*node.body, *node.orelse], fn, dynamic)
             return
         elif isinstance(node.test, ast.Constant) and node.test.value:
-            self.add(node, "LINT_WHILE_TRUE", "while True never ends: there is no break or return in a kernel")
+            self.add(
+                node, "LINT_WHILE_TRUE", "while True never ends: there is no break or return in a kernel"
+            )
         self.jumps(node)
         targets = _target_names(node.target) if isinstance(node, ast.For) else set()
         self.region(node.body, fn, targets)
@@ -161,7 +182,11 @@ class _Visitor:
             self.add(node.orelse[0], "LINT_FOR_ELSE", "the else body of a range loop is dropped")
         args = node.iter.args if isinstance(node.iter, ast.Call) else []
         if len(args) == 3 and _negative(args[2]):
-            self.add(node, "LINT_NEGATIVE_STEP", "range with a negative step is emitted as it is: the loop runs wrongly")
+            self.add(
+                node,
+                "LINT_NEGATIVE_STEP",
+                "range with a negative step is emitted as it is: the loop runs wrongly",
+            )
 
     def jumps(self, loop: ast.For | ast.While) -> None:
         """break and continue that belong to `loop` itself."""
@@ -174,13 +199,15 @@ class _Visitor:
             if not isinstance(node, (ast.For, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)):
                 stack += [c for c in ast.iter_child_nodes(node) if isinstance(c, ast.stmt)]
 
-    def region(self, body: list[ast.stmt], fn: _Function, targets: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    def region(self, body: list[ast.stmt], fn: _Function, targets: Set[str] = frozenset()) -> None:
         """A dynamic body: names that it binds first are lost behind it."""
         inner = _Function(fn.node, fn.bound | targets, dict(fn.region_only))
         self.body(body, inner, dynamic=True)
         for statement in body:
             for name in _all_bound(statement) - fn.bound:
                 fn.region_only.setdefault(name, statement.lineno)
+        for name in targets - fn.bound:
+            fn.region_only.setdefault(name, body[0].lineno - 1)
         fn.region_only.update({n: line for n, line in inner.region_only.items() if n not in fn.bound})
 
     def bind(self, names: set[str], fn: _Function) -> None:
@@ -192,19 +219,32 @@ class _Visitor:
         """Reads of the statement's own expressions (not of the statements nested in it)."""
         for part in _own_expressions(node):
             local = {a.arg for n in ast.walk(part) if isinstance(n, ast.Lambda) for a in n.args.args}
-            local |= {n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            local |= {
+                n.id for n in ast.walk(part) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
             for name in ast.walk(part):
                 self.read(name, fn, local)
                 called = _call_name(name)
                 if called in self.plain and isinstance(name, ast.Call) and isinstance(name.func, ast.Name):
-                    self.add(name, "LINT_UNDECORATED",
-                             f"{called}() branches on run-time values (line {self.plain[called]}) but is not decorated")
+                    self.add(
+                        name,
+                        "LINT_UNDECORATED",
+                        f"{called}() branches on run-time values (line {self.plain[called]}), undecorated",
+                    )
 
     def read(self, node: ast.AST, fn: _Function, local: set[str]) -> None:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local \
-                and node.id in fn.region_only and node.id not in fn.bound:
-            self.add(node, "LINT_REGION_NAME",
-                     f"{node.id!r} is first defined inside the dynamic region at line {fn.region_only[node.id]}")
+        if (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id not in local
+            and node.id in fn.region_only
+            and node.id not in fn.bound
+        ):
+            self.add(
+                node,
+                "LINT_REGION_NAME",
+                f"{node.id!r} is first defined inside the dynamic region at line {fn.region_only[node.id]}",
+            )
 
 
 def _negative(node: ast.expr) -> bool:
@@ -230,9 +270,15 @@ def _bound_names(node: ast.stmt) -> set[str]:
         parts += [item.optional_vars for item in node.items if item.optional_vars]
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
         return {(a.asname or a.name).split(".")[0] for a in node.names}
-    stored = {n.id for p in parts for n in ast.walk(p) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    walrus = {n.target.id for e in _own_expressions(node) for n in ast.walk(e)
-              if isinstance(n, ast.NamedExpr) and isinstance(n.target, ast.Name)}
+    stored = {
+        n.id for p in parts for n in ast.walk(p) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
+    walrus = {
+        n.target.id
+        for e in _own_expressions(node)
+        for n in ast.walk(e)
+        if isinstance(n, ast.NamedExpr) and isinstance(n.target, ast.Name)
+    }
     return stored | walrus
 
 

@@ -60,8 +60,8 @@ class _Marks(Extension):
 
 
 def _literal(value: object) -> object:
-    """What `{{ value }}` writes: text as it is, ints, bools, finite floats, None and tuples of them as Python."""
-    if isinstance(value, jinja2.Undefined) or isinstance(value, str):
+    """What `{{ value }}` writes: text as it is; other literals, and tuples of them, as Python."""
+    if isinstance(value, (jinja2.Undefined, str)):
         return value  # StrictUndefined raises when it is written
     _check_literal(value)
     return repr(value)
@@ -74,7 +74,9 @@ def _check_literal(value: object) -> None:
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value!r} has no literal form in Python")
     elif not (value is None or isinstance(value, (bool, int, float, str))):
-        raise ValueError(f"a {type(value).__name__} cannot be written into a module: name the field that is meant")
+        raise ValueError(
+            f"a {type(value).__name__} cannot be written into a module: name the field that is meant"
+        )
 
 
 def _quoted(value: object) -> str:
@@ -86,9 +88,17 @@ def _quoted(value: object) -> str:
 def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
     """The Jinja environment of all templates: line statements `#:`, undefined names are errors."""
     env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), line_statement_prefix=STATEMENT, undefined=jinja2.StrictUndefined,
-        finalize=_literal, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        autoescape=False, auto_reload=True, extensions=[_Marks])
+        loader=jinja2.FileSystemLoader(folder),
+        line_statement_prefix=STATEMENT,
+        undefined=jinja2.StrictUndefined,
+        finalize=_literal,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+        auto_reload=True,
+        extensions=[_Marks],
+    )
     env.filters["py"] = _quoted
     return env
 
@@ -98,7 +108,11 @@ def _place(error: BaseException, folder: Path) -> str:
     if isinstance(error, jinja2.TemplateSyntaxError):
         return f"templates/{error.name}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(folder))]
-    return f"templates/{Path(frames[-1].filename).relative_to(folder)}:{frames[-1].lineno}" if frames else "templates/"
+    return (
+        f"templates/{Path(frames[-1].filename).relative_to(folder)}:{frames[-1].lineno}"
+        if frames
+        else "templates/"
+    )
 
 
 def _fix(error: BaseException) -> str:
@@ -117,19 +131,27 @@ def render_text(template: str, context: Mapping[str, object], folder: Path = TEM
         if isinstance(error, jinja2.TemplateNotFound):
             text, where = f"no template {error.name!r}", f"templates/{template}"
         else:
-            text, where = f"{error.message if isinstance(error, jinja2.TemplateError) else error}", _place(error, folder)
+            text, where = (
+                f"{error.message if isinstance(error, jinja2.TemplateError) else error}",
+                _place(error, folder),
+            )
         raise RenderError([Finding("GEN_TEMPLATE", where, text, _fix(error))]) from None
 
 
 def header(unit: Unit) -> str:
     """The comment block on top: what this is, from which specs, what it costs, how to make it again."""
-    specs = [f"#   {name:<24} {short}" for name, short in unit.specs]
+    named = max((len(name) for name, _ in unit.specs), default=0)
+    specs = [f"#   {name:<{named}}  {short}" for name, short in unit.specs]
     width = max((len(label) for label, _ in unit.costs), default=0)
     costs = [f"#   {label:<{width}}  {text}" for label, text in unit.costs]
-    parts = [f"# {unit.id}: generated from templates/{unit.template}; do not edit.",
-             f"# Again: {unit.command}" if unit.command else "",
-             "#\n# Specs (first 12 digits of SHA-256 of the resolved values):" if specs else "", *specs,
-             "#\n# Costs of one launch, by the plan:" if costs else "", *costs]
+    parts = [
+        f"# {unit.id}: generated from templates/{unit.template}; do not edit.",
+        f"# Again: {unit.command}" if unit.command else "",
+        "#\n# Specs (first 12 digits of SHA-256 of the resolved values):" if specs else "",
+        *specs,
+        "#\n# Costs of one launch, by the plan:" if costs else "",
+        *costs,
+    ]
     return "\n".join(p for p in parts if p) + "\n"
 
 
@@ -137,7 +159,8 @@ def render(unit: Unit, folder: Path = TEMPLATES) -> Rendered:
     """Render, format and parse `unit`. Raises RenderError."""
     body, places = strip_marks(render_text(unit.template, unit.context, folder))
     top = header(unit)
-    text, places = top + body, [None] * top.count("\n") + places
+    text = top + body
+    places = [*[None] * top.count("\n"), *places]
     _parse(unit.id, text, places)
     try:
         source = format_python(text)
@@ -153,6 +176,13 @@ def _parse(build: str, text: str, places: list[TemplateLine | None]) -> None:
     except SyntaxError as error:
         line = min(max(error.lineno or 1, 1), len(places))
         snippet = text.splitlines()[line - 1].strip()
-        raise RenderError([Finding("GEN_SYNTAX", str(places[line - 1] or f"{build}.py:{line}"),
-                                   f"{error.msg} in generated text: {snippet}",
-                                   "a template is Python with {{ }} only where an expression may stand")]) from None
+        raise RenderError(
+            [
+                Finding(
+                    "GEN_SYNTAX",
+                    str(places[line - 1] or f"{build}.py:{line}"),
+                    f"{error.msg} in generated text: {snippet}",
+                    "a template is Python with {{ }} only where an expression may stand",
+                )
+            ]
+        ) from None

@@ -5,10 +5,11 @@
     <root>/.tmp-<pid>-.../                        a build under way, or left behind by a process that died
 
 Invariants
- - A folder with a manifest is complete: everything is written to a scratch folder on the same file system, the
-   manifest last, and the folder then renamed into place.
- - The key is a digest of everything that decides the bytes: the module's text, the device library, the modules
-   that drive the compiler, FlyDSL's version, the target and its options. No environment variable, date or path.
+ - A folder with a manifest is complete: everything is written to a scratch folder on the same file system,
+   the manifest last, and the folder then renamed into place.
+ - The key is a digest of everything that decides the bytes: the module's text, the device library, the
+   modules that drive the compiler, FlyDSL's version, the target and its options. No environment variable,
+   date or path.
  - Nothing is believed that was not checked: `load` verifies the digest of every file and of the manifest.
  - A damaged artefact is reported once and set aside (`.damaged`), so that the next run builds it again.
 """
@@ -51,23 +52,36 @@ def default_root() -> Path:
 
 def sources_digest(paths: list[Path], root: Path = _PACKAGE) -> str:
     """Digest of source files by name and content."""
-    return digest(canonical([[p.relative_to(root).as_posix(), digest(p.read_bytes())] for p in sorted(paths)]))
+    return digest(
+        canonical([[p.relative_to(root).as_posix(), digest(p.read_bytes())] for p in sorted(paths)])
+    )
 
 
 def device_library() -> list[Path]:
     """Every source that a generated module can run: mono/, and runtime/plan/ if mono/ imports it."""
     mono = list((_PACKAGE / "mono").rglob("*.py"))
-    uses_plan = any("runtime" in (node.module or "").split(".") for path in mono
-                    for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+    uses_plan = any(
+        "runtime" in (node.module or "").split(".")
+        for path in mono
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    )
     return mono + (list((_PACKAGE / "runtime" / "plan").rglob("*.py")) if uses_plan else [])
 
 
 def key_parts(unit: Unit, rendered: Rendered) -> dict[str, object]:
     """What the key of an artefact is the digest of."""
-    return {"format": FORMAT, "source": rendered.digest, "device_library": sources_digest(device_library()),
-            "compile_path": sources_digest([_PACKAGE / "gen" / f"{m}.py" for m in _COMPILE_PATH]),
-            "flydsl": importlib.metadata.version("flydsl"), "target": unit.target, "hints": dict(unit.hints),
-            "features": features_for(unit.expect), "expect": unit.expect.to_json()}
+    return {
+        "format": FORMAT,
+        "source": rendered.digest,
+        "device_library": sources_digest(device_library()),
+        "compile_path": sources_digest([_PACKAGE / "gen" / f"{m}.py" for m in _COMPILE_PATH]),
+        "flydsl": importlib.metadata.version("flydsl"),
+        "target": unit.target,
+        "hints": dict(unit.hints),
+        "features": features_for(unit.expect),
+        "expect": unit.expect.to_json(),
+    }
 
 
 def key_of(unit: Unit, rendered: Rendered) -> str:
@@ -157,8 +171,16 @@ class Store:
         try:
             lock.acquire()
         except filelock.Timeout:
-            raise StoreError([Finding("GEN_LOCK", lock.lock_file, f"another process has been building {build} for "
-                                      f"more than {self.lock_seconds:g} s", "wait for it, or end it")]) from None
+            raise StoreError(
+                [
+                    Finding(
+                        "GEN_LOCK",
+                        lock.lock_file,
+                        f"another process has been building {build} for more than {self.lock_seconds:g} s",
+                        "wait for it, or end it",
+                    )
+                ]
+            ) from None
         try:
             yield
         finally:
@@ -186,12 +208,13 @@ class Store:
         """Seal a scratch folder (every file of it enters the manifest) and move it into place."""
         sealed = {**manifest, "files": {p.name: digest(p.read_bytes()) for p in sorted(folder.iterdir())}}
         sealed["seal"] = digest(canonical(sealed))
-        (folder / MANIFEST).write_text(json.dumps(sealed, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(sealed, indent=1, sort_keys=True) + "\n"
+        (folder / MANIFEST).write_text(text)
         target = self.folder(str(manifest["id"]), str(manifest["key"]))
         if target.exists():
             set_aside(target)
         folder.replace(target)
-        return Artefact(target, sealed)
+        return Artefact(target, json.loads(text))
 
 
 def _alive(pid: int) -> bool:
@@ -209,8 +232,17 @@ def load(folder: Path) -> Artefact:
     problems = _problems(folder)
     if problems:
         aside = set_aside(folder)
-        raise StoreError([Finding("GEN_DAMAGED", str(folder), text, f"it was moved to {aside.name}; run the command again to rebuild it")
-                          for text in problems])
+        raise StoreError(
+            [
+                Finding(
+                    "GEN_DAMAGED",
+                    str(folder),
+                    text,
+                    f"it was moved to {aside.name}; run the command again to rebuild it",
+                )
+                for text in problems
+            ]
+        )
     return Artefact(folder, json.loads((folder / MANIFEST).read_text()))
 
 
@@ -240,7 +272,16 @@ def set_aside(folder: Path) -> Path:
         target = folder.with_name(f"{folder.name}.damaged" + (f"-{number}" if number else ""))
         if not target.exists():
             return folder.rename(target)
-    raise StoreError([Finding("GEN_DAMAGED", str(folder), "it is damaged, and 1000 damaged copies lie beside it", "remove them")])
+    raise StoreError(
+        [
+            Finding(
+                "GEN_DAMAGED",
+                str(folder),
+                "it is damaged, and 1000 damaged copies lie beside it",
+                "remove them",
+            )
+        ]
+    )
 
 
 @contextmanager
@@ -251,20 +292,43 @@ def disk_errors(where: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         text = "the disk is full" if full else f"cannot write: {error.strerror or error}"
-        fix = "free some space; nothing half-written was kept" if full else "choose another place: --out DIR or FLYMONO_CACHE"
+        fix = (
+            "free some space; nothing half-written was kept"
+            if full
+            else "choose another place: --out DIR or FLYMONO_CACHE"
+        )
         raise StoreError([Finding("GEN_DISK", str(error.filename or where), text, fix)]) from None
 
 
-def manifest_of(unit: Unit, rendered: Rendered, figures: Resources, code: list[Instruction],
-                ranges: tuple[tuple[str, int, int], ...], facts: Mapping[str, Any], linker: str) -> dict[str, Any]:
+def manifest_of(
+    unit: Unit,
+    rendered: Rendered,
+    figures: Resources,
+    code: list[Instruction],
+    ranges: tuple[tuple[str, int, int], ...],
+    facts: Mapping[str, Any],
+    linker: str,
+) -> dict[str, Any]:
     """Everything a reader of the folder wants to know; `files` and the seal are added by `Store.put`."""
     promised = unit.expect.to_json()
     return {
-        "format": FORMAT, "id": unit.id, "key": key_of(unit, rendered), "key_parts": key_parts(unit, rendered),
-        "module": rendered.filename, "template": unit.template, "command": unit.command, "linker": linker,
-        "specs": dict(unit.specs), "costs": dict(unit.costs), "abi": [dict(a) for a in unit.abi],
-        "resources": {**asdict(figures), "instructions": len(code)}, "stage_ranges": [list(r) for r in ranges],
+        "format": FORMAT,
+        "id": unit.id,
+        "key": key_of(unit, rendered),
+        "key_parts": key_parts(unit, rendered),
+        "module": rendered.filename,
+        "template": unit.template,
+        "command": unit.command,
+        "linker": linker,
+        "specs": dict(unit.specs),
+        "costs": dict(unit.costs),
+        "abi": [dict(a) for a in unit.abi],
+        "resources": {**asdict(figures), "instructions": len(code)},
+        "stage_ranges": [list(r) for r in ranges],
         "line_map": [str(place) if place else None for place in rendered.line_map],
-        "mfma_by_stage": facts["mfma_by_stage"], "unchecked": sorted(k for k, v in promised.items() if v is None),
-        "atomics": sorted({f"{a['name']} {a['scope'] or 'system'} space {a['space']}" for a in facts["atomics"]}),
+        "mfma_by_stage": facts["mfma_by_stage"],
+        "unchecked": sorted(k for k, v in promised.items() if v is None),
+        "atomics": sorted(
+            {f"{a['name']} {a['scope'] or 'system'} space {a['space']}" for a in facts["atomics"]}
+        ),
     }

@@ -84,9 +84,14 @@ def describe(error: BaseException) -> dict[str, Any]:
     frames = [(f.filename, f.lineno, 0) for f in reversed(traceback.extract_tb(error.__traceback__))]
     if isinstance(error, SyntaxError) and error.filename:
         frames.insert(0, (error.filename, error.lineno or 1, 0))
-    return {"type": type(error).__name__, "message": str(error), "chains": backend.error_places(error),
-            "frames": frames, "traceback": "".join(traceback.format_exception(error)),
-            "errno": getattr(error, "errno", None)}
+    return {
+        "type": type(error).__name__,
+        "message": str(error),
+        "chains": backend.error_places(error),
+        "frames": frames,
+        "traceback": "".join(traceback.format_exception(error)),
+        "errno": getattr(error, "errno", None),
+    }
 
 
 def _compile(job: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -100,16 +105,24 @@ def _compile(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         target.write_bytes(data if isinstance(data, bytes) else data.encode())
 
     module = backend.load_module(path)
-    built = backend.compile_module(module, job["target"], job["hints"], features=job["features"], on_stage=keep,
-                                   relocate=lambda text: backend.relative_locations(text, path, shown))
+    built = backend.compile_module(
+        getattr(module, backend.LAUNCHER),
+        job["target"],
+        job["hints"],
+        features=job["features"],
+        on_stage=keep,
+        relocate=lambda text: backend.relative_locations(text, path, shown),
+    )
     return {"mlir": checks_mlir.survey(built.source_mlir, shown)}
 
 
 def _probe(job: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Compile job["module"] and keep only whether it worked and its instructions."""
-    module = backend.load_module(Path(job["module"]))
-    built = backend.compile_module(module, job["target"], {})
-    return {"isa": built.isa}
+    """Compile the probe of job["claim"]; which mnemonic its code must hold, and whether it does."""
+    from . import probe_kernels
+
+    body, mnemonic = probe_kernels.body_of(job["claim"])
+    built = backend.compile_module(probe_kernels.launcher(body), job["target"], {})
+    return {"mnemonic": mnemonic, "found": mnemonic in built.isa, "mach": built.hsaco[48]}
 
 
 TASKS = {"compile": _compile, "probe": _probe}

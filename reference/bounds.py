@@ -15,13 +15,13 @@ from math import log
 import torch
 from torch import Tensor
 
-from flymono.reference import front, seam
-from flymono.reference.case import K1Case
-from flymono.reference.formats import F32, F64, FLAVOURS, Fp8, decode, f32, pow2
-from flymono.reference.interval import Interval
-from flymono.reference.quant import FLT_MIN, Blocks, code_of, quantise_with
-from flymono.reference.sizes import K1Sizes, SumOrder
-from flymono.reference.weights import K1Weights
+from . import front, seam
+from .case import K1Case
+from .formats import F32, F64, FLAVOURS, Fp8, decode, f32, pow2
+from .interval import Interval
+from .quant import FLT_MIN, Blocks, code_of, quantise_with
+from .sizes import K1Sizes, SumOrder
+from .weights import K1Weights
 
 LN2 = log(2.0)
 TINY = 2.0**-125  # what flushed subnormals of v_exp can add
@@ -37,7 +37,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a GEMV multiplies with: values, and magnitudes in which subnormals count as the smallest normal."""
+    """What a GEMV multiplies with: values, and magnitudes where subnormals count as the smallest normal."""
 
     values: Interval
     magnitude: Tensor
@@ -210,7 +210,9 @@ class K1Bounds:
         ec, es, oc, os = (_product(v, f) for v, f in ((even, cos), (even, sin), (odd, cos), (odd, sin)))
         first = Interval(f32(ec.lo - os.hi), f32(ec.hi - os.lo))
         second = Interval(f32(es.lo + oc.lo), f32(es.hi + oc.hi))
-        lo, hi = (torch.stack([a, b], -1).flatten(-2) for a, b in ((first.lo, second.lo), (first.hi, second.hi)))
+        lo, hi = (
+            torch.stack([a, b], -1).flatten(-2) for a, b in ((first.lo, second.lo), (first.hi, second.hi))
+        )
         return Interval(lo, hi).bf16()
 
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from flymono.reference.draws import Draws
-from flymono.reference.formats import F32, FLAVOURS, to_fnuz
-from flymono.reference.rope import cos_sin_table
-from flymono.reference.sizes import K1Sizes
-from flymono.reference.weights import without_nan
-from flymono.specs.schema import ModelSpec
+from ..specs.schema import ModelSpec
+from .draws import Draws
+from .formats import F32, FLAVOURS, to_fnuz
+from .rope import cos_sin_table
+from .sizes import K1Sizes
+from .weights import without_nan
 
 BF16 = torch.bfloat16
 SWA_BLOCK = 32
@@ -73,7 +73,18 @@ class K1Case:
 
     def select(self, rows: Tensor) -> K1Case:
         """The case of a subset of rows, in the given order (caches and tables are shared)."""
-        by_row = ("res_in", "pend", "post_in", "comb_in", "pre_in", "pos", "slot", "swa_idx", "swa_lens", "t2r")
+        by_row = (
+            "res_in",
+            "pend",
+            "post_in",
+            "comb_in",
+            "pre_in",
+            "pos",
+            "slot",
+            "swa_idx",
+            "swa_lens",
+            "t2r",
+        )
         picked = {name: getattr(self, name)[rows] for name in by_row}
         topk = self.topk[rows] if self.ratio else self.topk
         return replace(self, rows=len(rows), topk=topk, **picked)
@@ -99,7 +110,9 @@ def default_padding(rows: int) -> int:
     return 0 if rows < 3 else max(1, rows // 8)
 
 
-def _metadata(draws: Draws, model: ModelSpec, sizes: K1Sizes, case: dict[str, int], positions: int) -> Metadata:
+def _metadata(
+    draws: Draws, model: ModelSpec, sizes: K1Sizes, case: dict[str, int], positions: int
+) -> Metadata:
     """Requests of 1 .. draft + 1 rows; long, short and middling contexts in turn."""
     rows, padded, ratio, window = case["rows"], case["padded"], case["ratio"], case["window"]
     request: list[int] = []
@@ -174,7 +187,7 @@ def _cache(draws: Draws, sizes: K1Sizes, blocks: int, fp8: str) -> tuple[Tensor,
 
 
 def _streams(draws: Draws, sizes: K1Sizes, rows: int, padded: int) -> tuple[Tensor, Tensor]:
-    """res_in and pend with outlier columns, a zero group, a tiny row, a zero row and zero padding (float64)."""
+    """res_in and pend (float64): outlier columns, a zero group, a tiny row, a zero row, zero padding."""
     column = torch.where(draws.uniform(sizes.hidden) < 0.004, 12.0, 1.0).to(torch.float64)
     residual = draws.normal(rows, sizes.streams, sizes.hidden) * column
     pend = 0.5 * draws.normal(rows, sizes.hidden) * column
@@ -205,9 +218,9 @@ def _gates(draws: Draws, sizes: K1Sizes, rows: int, first: bool) -> tuple[Tensor
 
 
 def make_case(
-    model: ModelSpec, *, rows: int, tp: int, rank: int = 0, ratio: int, fold: bool = True, index: bool = False,
-    window: int = 128, seed: int = 0, fp8: str = "ocp", first: bool = False, padded: int | None = None,
-    positions: int = 4096,
+    model: ModelSpec, *, rows: int, tp: int, rank: int = 0, ratio: int, fold: bool = True,
+    index: bool = False, window: int = 128, seed: int = 0, fp8: str = "ocp", first: bool = False,
+    padded: int | None = None, positions: int = 4096,
 ) -> K1Case:  # fmt: skip
     """Build a case. `first` takes the first layer's pre gate, `positions` bounds the contexts.
 

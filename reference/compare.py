@@ -13,18 +13,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from flymono.reference import front, seam
-from flymono.reference.bounds import K1Bounds, Operand, Value
-from flymono.reference.case import K1Case
-from flymono.reference.formats import F64, bf16_ordinal, fp8_ordinal
-from flymono.reference.formula import terms_of
-from flymono.reference.interval import Interval
-from flymono.reference.quant import RECORD_FLOOR, Blocks
-from flymono.reference.regions import Intermediates, unpack
-from flymono.reference.sizes import K1Sizes, SumOrder
-from flymono.reference.verdict import Judge, Verdict, steps_outside
-from flymono.reference.weights import K1Weights
-from flymono.specs.schema import NumericsSpec
+from ..specs.schema import NumericsSpec
+from . import front, seam
+from .bounds import K1Bounds, Operand, Value
+from .case import K1Case
+from .formats import F64, bf16_ordinal, fp8_ordinal
+from .formula import terms_of
+from .interval import Interval
+from .quant import RECORD_FLOOR, Blocks
+from .regions import Intermediates, unpack
+from .sizes import K1Sizes, SumOrder
+from .verdict import Judge, Verdict, steps_outside
+from .weights import K1Weights
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,13 @@ class Comparison:
     """Verdicts of one launch."""
 
     def __init__(
-        self, case: K1Case, weights: K1Weights, sizes: K1Sizes, order: SumOrder, numerics: NumericsSpec, launch: Launch
+        self,
+        case: K1Case,
+        weights: K1Weights,
+        sizes: K1Sizes,
+        order: SumOrder,
+        numerics: NumericsSpec,
+        launch: Launch,
     ) -> None:
         self.case, self.weights, self.sizes, self.launch = case, weights, sizes, launch
         self.numerics, self.order = numerics, order
@@ -126,7 +132,9 @@ class Comparison:
             judge.bits("lin", kernel.lin, seam.collapse(residual, self.case.pre_in)),
             self._tags(judge, "lin_tags", kernel.lin_tags),
             judge.bound("pmix", kernel.pmix[..., :last], Value(mix.exact[..., :last], mix.error[..., :last])),
-            judge.bound("pmix_squares", kernel.pmix[..., last], Value(mix.exact[..., last], mix.error[..., last])),
+            judge.bound(
+                "pmix_squares", kernel.pmix[..., last], Value(mix.exact[..., last], mix.error[..., last])
+            ),
             self._tags(judge, "pmix_tags", kernel.pmix_tags),
         ]
 
@@ -137,7 +145,9 @@ class Comparison:
         judge = self._judge("gate")
         return [judge.bound(name, self._out(name), value) for name, value in values.items()]
 
-    def _norm_quantised(self, judge: Judge, names: tuple[str, str], y: Interval, got: Blocks) -> list[Verdict]:
+    def _norm_quantised(
+        self, judge: Judge, names: tuple[str, str], y: Interval, got: Blocks
+    ) -> list[Verdict]:
         """Codes within what y allows, bytes within what y allows under the kernel's codes."""
         group = y.lo.shape[-1] // got.codes.shape[-1]
         floor = RECORD_FLOOR if group == self.sizes.record_group else 0.0
@@ -238,7 +248,9 @@ class Comparison:
         """Outputs against intervals carried from the launch's inputs."""
         judge, bounds, sizes = self._judge("end_to_end"), self.bounds, self.sizes
         residual = self._residual()
-        verdicts = [judge.bound(n, self._out(n), v) for n, v in bounds.gates(bounds.partials(residual)).items()]
+        verdicts = [
+            judge.bound(n, self._out(n), v) for n, v in bounds.gates(bounds.partials(residual)).items()
+        ]
         lin = Interval.point(seam.collapse(residual, self.case.pre_in))
         y = bounds.norm(lin, self.weights.attn_w, "norm_rstd")
         rows = bounds.qkv(bounds.wqkv(bounds.operand(y, sizes.group)))
@@ -251,7 +263,11 @@ class Comparison:
         rotated = bounds.rotated(u[..., sizes.nope :])
         full = Interval(*(torch.cat(v, -1) for v in ((u.lo[..., : sizes.nope], rotated.lo),
                                                      (u.hi[..., : sizes.nope], rotated.hi))))  # fmt: skip
-        return verdicts + self._record_end_to_end(judge, kn) + [self._stored_norm(judge, "q", self._out("q"), full)]
+        return (
+            verdicts
+            + self._record_end_to_end(judge, kn)
+            + [self._stored_norm(judge, "q", self._out("q"), full)]
+        )
 
     def _record_end_to_end(self, judge: Judge, kn: Interval) -> list[Verdict]:
         """Record values: dequantised ones lie within what any allowed code gives."""

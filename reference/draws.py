@@ -44,8 +44,8 @@ class Draws:
         words = self.words(*shape)
         parts = [(words >> shift) & 0xFFFF for shift in (0, 16, 32, 48)]
         total = torch.stack(parts).sum(0)
-        centred: Tensor = total.to(torch.float64) - 2.0 * 65535
-        return centred / (65536 * (1 / 3) ** 0.5)
+        scaled: Tensor = (total.to(torch.float64) - 2.0 * 65535) / (65536 * (1 / 3) ** 0.5)
+        return scaled
 
     def permutation(self, count: int) -> Tensor:
         """int64 permutation of 0 .. count - 1."""

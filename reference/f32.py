@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flymono.reference.formats import F32, F64
+from .formats import F32, F64
 
 LOG2E = 1.4426950408889634
 

@@ -62,7 +62,9 @@ def round_to(value: Tensor, precision: int, smallest: int) -> Tensor:
 def bf16(value: Tensor) -> Tensor:
     """Round to the bf16 grid, one rounding from float64 (torch's own double-to-bf16 rounds twice)."""
     rounded = round_to(value.to(F64), 8, -126)
-    return torch.where(rounded.abs() >= 2.0**128, torch.copysign(torch.full_like(rounded, torch.inf), rounded), rounded)
+    return torch.where(
+        rounded.abs() >= 2.0**128, torch.copysign(torch.full_like(rounded, torch.inf), rounded), rounded
+    )
 
 
 def f32(value: Tensor) -> Tensor:

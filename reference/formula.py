@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping
 from math import ceil, log2
 
-from flymono.specs.schema import NumericsSpec
+from ..specs.schema import NumericsSpec
 
 UNIT = 2.0**-24  # unit roundoff of float32
 
@@ -24,7 +24,13 @@ def gamma(roundings: float) -> float:
     return roundings * UNIT / (1 - roundings * UNIT)
 
 
-FUNCTIONS: dict[str, Callable[..., float]] = {"gamma": gamma, "ceil": ceil, "log2": log2, "max": max, "min": min}
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "gamma": gamma,
+    "ceil": ceil,
+    "log2": log2,
+    "max": max,
+    "min": min,
+}
 OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,7 +52,9 @@ def _walk(node: ast.expr, names: Mapping[str, float]) -> float:
             return OPERATORS[type(op)](_walk(left, names), _walk(right, names))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
             return FUNCTIONS[name](*(_walk(arg, names) for arg in args))
-    raise FormulaError(f"{ast.unparse(node)!r} is not arithmetic over the known names: {', '.join(sorted(names))}")
+    raise FormulaError(
+        f"{ast.unparse(node)!r} is not arithmetic over the known names: {', '.join(sorted(names))}"
+    )
 
 
 def evaluate(formula: str, names: Mapping[str, float]) -> float:
@@ -64,6 +72,8 @@ def terms_of(numerics: NumericsSpec, names: Mapping[str, float], gemv: str) -> d
     for term in numerics.terms:
         formula = term.formula if isinstance(term.formula, str) else term.formula.get(gemv)
         if formula is None:
-            raise FormulaError(f"term {term.name} of {numerics.name} has no formula for the GEMV strategy {gemv!r}")
+            raise FormulaError(
+                f"term {term.name} of {numerics.name} has no formula for the GEMV strategy {gemv!r}"
+            )
         known[term.name] = evaluate(formula, known)
     return {term.name: known[term.name] for term in numerics.terms}

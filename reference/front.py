@@ -1,6 +1,7 @@
 """The attention front: norms, block-scaled GEMVs, RoPE, the KV record and the key table.
 
-Exact forms are float64; promised forms are float32 in the stated order (attention sheet 2.5, 2.6, 3.4 .. 3.9).
+Exact forms are float64; promised forms are float32 in the stated order (attention sheet 2.5, 2.6 and 3.4 to
+3.9).
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flymono.reference import f32
-from flymono.reference.case import K1Case
-from flymono.reference.formats import F32, F64
-from flymono.reference.quant import Blocks
-from flymono.reference.rope import rotate
-from flymono.reference.sizes import K1Sizes, SumOrder
+from . import f32
+from .case import K1Case
+from .formats import F32, F64
+from .quant import Blocks
+from .rope import rotate
+from .sizes import K1Sizes, SumOrder
 
 BF16 = torch.bfloat16
 COMPRESSED_MARK = -(1 << 31)  # bit 31 of a key entry, as int32

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flymono.reference.formats import F64, bf16
+from .formats import F64, bf16
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ class Interval:
 
     def times(self, factor: Interval) -> Interval:
         """Product of two intervals, without rounding."""
-        corners = torch.stack([self.lo * factor.lo, self.lo * factor.hi, self.hi * factor.lo, self.hi * factor.hi])
+        corners = torch.stack(
+            [self.lo * factor.lo, self.lo * factor.hi, self.hi * factor.lo, self.hi * factor.hi]
+        )
         return Interval(corners.amin(0), corners.amax(0))
 
     def widened(self, relative: float) -> Interval:

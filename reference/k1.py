@@ -12,12 +12,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from flymono.reference import f32, front, seam
-from flymono.reference.case import K1Case
-from flymono.reference.formats import F32, F64, FLAVOURS, Fp8, bf16
-from flymono.reference.quant import Blocks, mxfp8, record_blocks
-from flymono.reference.sizes import K1Sizes, SumOrder
-from flymono.reference.weights import K1Weights
+from . import f32, front, seam
+from .case import K1Case
+from .formats import F32, F64, FLAVOURS, Fp8, bf16
+from .quant import Blocks, mxfp8, record_blocks
+from .sizes import K1Sizes, SumOrder
+from .weights import K1Weights
 
 Form = Literal["exact", "promised"]
 BF16 = torch.bfloat16
@@ -50,14 +50,20 @@ class K1Outputs:
 
 
 class K1:
-    """One evaluation, a method a stage. Subclasses replace a stage to model a kernel that computes it otherwise.
+    """One evaluation, a method a stage. A subclass that replaces a stage models a kernel that
+    computes it otherwise.
 
     `order` names the GEMV strategy and the summation splits; the exact form only takes its slice and half
     boundaries from it. The byte format of MXFP8 and records is the case's `fp8`.
     """
 
     def __init__(
-        self, case: K1Case, weights: K1Weights, sizes: K1Sizes, order: SumOrder | None = None, exact: bool = False
+        self,
+        case: K1Case,
+        weights: K1Weights,
+        sizes: K1Sizes,
+        order: SumOrder | None = None,
+        exact: bool = False,
     ) -> None:
         self.case, self.weights, self.sizes, self.exact = case, weights, sizes, exact
         self.order = order or SumOrder()
@@ -74,7 +80,9 @@ class K1:
     def lin(self, residual: Tensor) -> Tensor:
         """3.2: bf16 [S, D]."""
         pre = self.case.pre_in
-        return bf16(seam.collapse_exact(residual, pre)).to(BF16) if self.exact else seam.collapse(residual, pre)
+        return (
+            bf16(seam.collapse_exact(residual, pre)).to(BF16) if self.exact else seam.collapse(residual, pre)
+        )
 
     def pmix(self, residual: Tensor) -> Tensor:
         """3.3, the slices' share: [slices, S, mix + 1]."""

@@ -1,7 +1,8 @@
 """The two quantisers of the layer: MXFP8 activations (groups of 32) and KV records (groups of 64).
 
 Both turn a group's largest magnitude a into the code of a power of two, E(RN32(a / clamp)), where E is the
-biased exponent field plus one if any mantissa bit is set, and a value v into e4m3(clamp(v * 2**(127 - code))).
+biased exponent field plus one if any mantissa bit is set, and a value v into
+e4m3(clamp(v * 2**(127 - code))).
 They differ in the floor under a. (attention sheet 2.1, 2.2.)
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flymono.reference.formats import F32, F64, Fp8, decode, encode, pow2
+from .formats import F32, F64, Fp8, decode, encode, pow2
 
 FLT_MIN = 2.0**-126
 RECORD_FLOOR = float(torch.tensor(1e-4, dtype=F32))

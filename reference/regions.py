@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flymono.reference.formats import F32, FLAVOURS
-from flymono.reference.k1 import K1Outputs
-from flymono.reference.quant import Blocks
-from flymono.reference.sizes import K1Sizes, SumOrder
+from .formats import F32, FLAVOURS
+from .k1 import K1Outputs
+from .quant import Blocks
+from .sizes import K1Sizes, SumOrder
 
 REGIONS = ("lin", "pmix", "x8", "x8s", "xrdy", "qkvp", "qx8", "qx8s", "qrdy")
 
@@ -51,7 +51,9 @@ def _blocks(data: Tensor, codes: Tensor, rows: int, width: int, group: int, fp8:
     return Blocks(octets, _words(codes, rows, width // group), FLAVOURS[fp8])
 
 
-def unpack(regions: Mapping[str, Tensor], sizes: K1Sizes, order: SumOrder, rows: int, fp8: str) -> Intermediates:
+def unpack(
+    regions: Mapping[str, Tensor], sizes: K1Sizes, order: SumOrder, rows: int, fp8: str
+) -> Intermediates:
     """Named regions of any dtype (contiguous bytes from a region's start) as tensors.
 
     Raises KeyError with the names that are missing, ValueError for a region that is too short.

@@ -11,8 +11,8 @@ from math import ceil, floor, log, pi
 import torch
 from torch import Tensor
 
-from flymono.reference.formats import F32
-from flymono.specs.schema import Rope
+from ..specs.schema import Rope
+from .formats import F32
 
 
 def _ramp(rope: Rope, dim: int, base: float, original: int) -> Tensor:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flymono.reference import f32
-from flymono.reference.formats import F32, F64, bf16
-from flymono.reference.sizes import K1Sizes, SumOrder
-from flymono.reference.weights import K1Weights
+from . import f32
+from .formats import F32, F64, bf16
+from .sizes import K1Sizes, SumOrder
+from .weights import K1Weights
 
 BF16 = torch.bfloat16
 
@@ -166,8 +166,12 @@ def gates_exact(total: Tensor, weights: K1Weights, sizes: K1Sizes) -> Gates:
     return Gates(post, comb, pre)
 
 
-def residual_of(residual: Tensor, pend: Tensor, post: Tensor, comb: Tensor, fold_on: bool, exact: bool) -> Tensor:
+def residual_of(
+    residual: Tensor, pend: Tensor, post: Tensor, comb: Tensor, fold_on: bool, exact: bool
+) -> Tensor:
     """New residual of either form and either build, bf16 [S, C, D]."""
     if not fold_on:
         return residual.clone()
-    return bf16(fold_exact(residual, pend, post, comb)).to(BF16) if exact else fold(residual, pend, post, comb)
+    return (
+        bf16(fold_exact(residual, pend, post, comb)).to(BF16) if exact else fold(residual, pend, post, comb)
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, log2
 
-from flymono.specs.schema import ModelSpec
+from ..specs.schema import ModelSpec
 
 
 @dataclass(frozen=True)

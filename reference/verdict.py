@@ -13,8 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from flymono.reference.bounds import Value
-from flymono.specs.schema import Budget, NumericsSpec
+from ..specs.schema import Budget, NumericsSpec
+from .bounds import Value
 
 RATIO_EDGES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
 
@@ -50,8 +50,8 @@ class Judge:
         if len(found) != 1 or found[0].rule != rule:
             stated = ", ".join(b.rule for b in found) or "nothing"
             raise LookupError(
-                f"{self.numerics.name}: {self.stage}.{output} is compared by rule {rule!r}, but the spec states "
-                f"{stated}; add or correct the budget in specs/numerics/{self.numerics.name}.yaml"
+                f"{self.numerics.name}: {self.stage}.{output} is compared by rule {rule!r}, but the spec "
+                f"states {stated}; add or correct the budget in specs/numerics/{self.numerics.name}.yaml"
             )
         return found[0]
 
@@ -67,17 +67,19 @@ class Judge:
     def bound(self, output: str, got: Tensor, value: Value) -> Verdict:
         """|got - exact| <= error element by element."""
         self._budget(output, "bound")
-        off = (got.to(torch.float64) - value.exact).abs()
-        ratio = torch.where(off <= value.error, off / value.error.clamp_min(1e-300), off / value.error)
-        ratio = torch.nan_to_num(ratio, nan=torch.inf, posinf=torch.inf)
+        off = _propagated(got, value.exact, (got.to(torch.float64) - value.exact).abs())
+        error_of = torch.nan_to_num(value.error)
+        ratio = torch.where(off == 0, 0.0, off / error_of)
         worst = int(ratio.argmax())
-        ok = bool((off <= value.error).all())
+        ok = bool((off <= error_of).all())
         where = _at(ratio, got, value.exact)
-        shape, error = tuple(got.shape), float(value.error.flatten()[worst])
+        shape, error = tuple(got.shape), float(error_of.flatten()[worst])
         off_worst = float(off.flatten()[worst])
         return Verdict(self.stage, output, shape, off_worst, error, ok, "absolute", where, _ratios(ratio))
 
-    def rounded(self, output: str, unit: str, got: Tensor, low: Tensor, high: Tensor, steps: Tensor) -> Verdict:
+    def rounded(
+        self, output: str, unit: str, got: Tensor, low: Tensor, high: Tensor, steps: Tensor
+    ) -> Verdict:
         """low <= got <= high. `steps` counts representable values between got and the interval (0 inside).
 
         Reported is the element farthest outside or, when there is none, the one with the widest interval:
@@ -85,15 +87,22 @@ class Judge:
         """
         self._budget(output, "rounded")
         low, high = low.to(torch.float64), high.to(torch.float64)
-        value = torch.nan_to_num(got.to(torch.float64), nan=torch.inf)
-        outside = torch.maximum(low - value, value - high).clamp_min(0.0)
-        width, distance = high - low, torch.maximum(value - low, high - value)
+        value = got.to(torch.float64)
+        outside = _propagated(value, low, torch.maximum(low - value, value - high).clamp_min(0.0))
+        width = torch.nan_to_num(high - low)
+        distance = _propagated(value, low, torch.maximum(value - low, high - value))
         missed = bool((outside > 0).any())
         worst = outside if missed else distance
         flat = int(worst.argmax())
         numbers = (float(distance.flatten()[flat]), float(width.flatten()[flat]))
         where, shape = f"{_at(worst, got, low)} .. {float(high.flatten()[flat]):.9g}", tuple(got.shape)
         return Verdict(self.stage, output, shape, *numbers, not missed, unit, where, _freedom(steps, width))
+
+
+def _propagated(got: Tensor, want: Tensor, off: Tensor) -> Tensor:
+    """`off` with NaN settled: right where the stage's own inputs give NaN, infinitely off anywhere else."""
+    both = torch.isnan(got) & torch.isnan(want)
+    return torch.where(both, 0.0, torch.nan_to_num(off, nan=torch.inf, posinf=torch.inf))
 
 
 def steps_outside(got: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from flymono.reference.draws import Draws
-from flymono.reference.formats import F32, OCP, decode_table, pow2
-from flymono.reference.sizes import K1Sizes
-from flymono.specs.schema import ModelSpec
+from ..specs.schema import ModelSpec
+from .draws import Draws
+from .formats import F32, OCP, decode_table, pow2
+from .sizes import K1Sizes
 
 
 def dequantise(data: Tensor, codes: Tensor, block: int) -> Tensor:
@@ -86,7 +86,9 @@ def without_nan(octets: Tensor) -> Tensor:
     return torch.where((octets & 0x7F) == 0x7F, octets - 1, octets)
 
 
-def random_linear(draws: Draws, rows: int, columns: int, block: int, codes: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def random_linear(
+    draws: Draws, rows: int, columns: int, block: int, codes: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
     """Bytes [rows, columns] and codes of an MXFP8 linear with the checkpoint's statistics."""
     low, high = codes
     scale = draws.integers(low, high + 1, -(-rows // block), -(-columns // block))

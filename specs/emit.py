@@ -54,7 +54,12 @@ def scalar_text(value: Scalar) -> str:
         return _float_text(value)
     if isinstance(value, int):
         return str(value)
-    return value if _WORD.match(value) and read_plain(value) == value else json.dumps(value)
+    return value if _WORD.match(value) and read_plain(value) == value else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """In double quotes; what YAML does not admit as it is becomes an escape."""
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in json.dumps(text, ensure_ascii=False))
 
 
 def _float_text(value: float) -> str:

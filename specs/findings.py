@@ -199,8 +199,14 @@ class Code(Enum):
 
     # ---- what only the plan or the compiler can tell
     PLAN_REFUSES = Rule("no plan: {what}", "{hint}")
-    PROBE_REFUSES = Rule("{claim}, but the compiler refuses it for {arch}: {reason}", "{hint}")
+    PROBE_REFUSES = Rule(
+        "{claim}: the compiler refuses it for {arch}: {reason}",
+        "state what the GPU has; no build of a value that the compiler refuses can exist",
+    )
     PROBE_ADMITS = Rule("{claim} is denied, but the compiler accepts it for {arch}", "set it to true")
+
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
+        return getattr, (Code, self.name)  # by name: rules have no equality to find a member by
 
     def at(self, where: Where, /, **values: object) -> Finding:
         """The finding of this code at `where`; `values` fill the templates (a missing one is a bug)."""

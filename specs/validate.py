@@ -32,6 +32,8 @@ _RULES = {
     "less_than": "below {lt:g}",
     "less_than_equal": "at most {le:g}",
     "finite_number": "a finite number",
+    "too_long": "a list of at most {max_length} items",
+    "too_short": "a list of at least {min_length} items",
 }
 
 
@@ -85,7 +87,7 @@ def _missing(where: Where, problem: Problem) -> Finding:
 def _unknown(where: Where, path: Sequence[Step], known: Sequence[str]) -> Finding:
     key = str(path[-1])
     return Code.UNKNOWN_KEY.at(
-        where, key=key, where=_inside(path[:-1]), hint=f"remove it: {near(key, known)}"
+        where, key=key, where=_inside(path[:-1]), hint=f"remove it, or: {near(key, known)}"
     )
 
 

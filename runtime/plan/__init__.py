@@ -2,14 +2,16 @@
 
 Read in this order: `dims` (sizes of a rank), `strategy` (choices from capabilities), `width` (rows a GEMV
 pass), `placement` and `waits` (tasks, workgroups, hand-offs), `lds`, `scratch` and `lines` (memory), `tags`,
-`abi`, `cost`, and `k1`, which puts one plan together. No torch, no FlyDSL; nothing here knows a GPU's name.
+`abi`, `traffic` and `cost`, `support` (which keys have a plan), and `k1`, which puts one plan together.
+No torch, no FlyDSL, no float; nothing here knows a GPU's name.
 """
 
 from ... import __version__ as __version__
 from .abi import Abi, Argument
 from .export import refusal_json, to_data, to_json
-from .k1 import K1Plan, SpecSet, key_reasons, nearest, plan_k1
+from .k1 import K1Plan, plan_k1
 from .keys import BadBuildId, BuildKey
+from .support import SpecSet, key_reasons, nearest
 from .unsupported import Code, Reason, Unsupported
 from .width import WidthReport, width_report
 

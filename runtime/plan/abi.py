@@ -200,7 +200,15 @@ def _runner_rows(d: Dims, key: BuildKey, grid: int, scratch_bytes: int) -> list[
         ("normed_out", "ptr", "bf16", (s, d.hidden), "runner", index, "normed layer input, for the indexer"),
         ("qr_out", "ptr", "bf16", (s, d.q_rank), "runner", index, "normed q-LoRA row, for the indexer"),
         ("scratch", "ptr", "u8", (scratch_bytes,), "runner", "rw", "scratch of this step width, zeroed once"),
-        ("epoch", "ptr", "i32", (epoch_words(grid).words,), "runner", "r", "epoch buffer; K1 reads word 0"),
+        (
+            "epoch",
+            "ptr",
+            "i32",
+            (epoch_words(grid).words,),
+            "runner",
+            "rw",
+            "epoch buffer: K1 reads word 0, a wait that gives up writes words 2 and 3",
+        ),
         (
             "tl",
             "ptr",

@@ -6,37 +6,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 from ...specs.schema import ArchSpec, ModelSpec
 from .abi import Abi, k1_abi
-from .cost import Cost, cost_of
-from .dims import Dims, dims_of
+from .cost import Cost, cost_of, mfma_of, residency_of
+from .dims import SLICE_COLUMNS, Constants, Dims, constants_of, dims_of
 from .handoff import blocked, programs_of
 from .keys import BuildKey
 from .lds import WAVES, LdsMap, front_struct, seam_struct, union_of
 from .lines import k1_line_faults
 from .passes import Passes, passes_of
-from .placement import BLOCK, Grid, Stage, gate_groups, gate_slices, grid_of, slices_of, stages_of
+from .placement import BLOCK, Stage, gate_groups, gate_slices, grid_of, slices_of, stages_of
 from .scratch import Scratch, k1_regions, lay_out
 from .strategy import Strategy, strategy_of
+from .support import SpecSet, key_reasons, model_of, nearest
 from .tags import EpochWords, Tags, epoch_words, tags_of
-from .unsupported import Code, Reason, Unsupported
+from .traffic import Maps, traffic_of
+from .unsupported import Unsupported
 from .waits import Site, order_faults, sites_of
 from .width import RowLimit, WidthReport, width_report
-
-KINDS = ("k1",)
-
-
-class SpecSet(Protocol):
-    """What planning needs of the loaded specs."""
-
-    @property
-    def arch(self) -> Mapping[str, ArchSpec]: ...
-    @property
-    def model(self) -> Mapping[str, ModelSpec]: ...
 
 
 @dataclass(frozen=True)
@@ -44,6 +33,7 @@ class SeamMap:
     """Loop counts of the seam's thread maps (attention.md 5.10)."""
 
     slices: int
+    slice_columns: int
     gate_groups: int
     gate_slices: int
 
@@ -58,6 +48,7 @@ class K1Plan:
     waves: int
     grid_why: str
     dims: Dims
+    constants: Constants
     strategy: Strategy
     row_limit: RowLimit
     passes: Passes
@@ -91,139 +82,9 @@ def plan_k1(specs: SpecSet, key: BuildKey) -> K1Plan:
     assert model is not None
     plan = _plan(model, arch, key, width_report(model, arch))
     faults = faults_of(plan, arch)
-    assert not faults, f"{key.id}: the plan contradicts itself: {faults}"
+    if faults:
+        raise AssertionError(f"{key.id}: the plan contradicts itself: {faults}")
     return plan
-
-
-def model_of(specs: SpecSet, prefix: str) -> ModelSpec | None:
-    """The model whose build ids start with `prefix`."""
-    return next((m for m in specs.model.values() if m.prefix == prefix), None)
-
-
-def key_reasons(specs: SpecSet, key: BuildKey) -> list[Reason]:
-    """Every reason why `key` has no plan; empty if it has one."""
-    reasons = (
-        []
-        if key.kind in KINDS
-        else [
-            Reason(
-                Code.KIND_UNKNOWN, f"there is no kernel kind {key.kind!r}", f"take one of {', '.join(KINDS)}"
-            )
-        ]
-    )
-    model, arch = model_of(specs, key.model), specs.arch.get(key.arch)
-    if model is None:
-        known = ", ".join(sorted(m.prefix for m in specs.model.values()))
-        reasons.append(
-            Reason(Code.MODEL_UNKNOWN, f"no model spec has the prefix {key.model!r}", f"take one of {known}")
-        )
-    else:
-        reasons += _layer_kind_reasons(model, key)
-    if arch is None:
-        reasons.append(
-            Reason(
-                Code.ARCH_UNKNOWN,
-                f"there is no arch spec {key.arch!r}",
-                f"take one of {', '.join(sorted(specs.arch))}, or write specs/arch/{key.arch}.yaml",
-            )
-        )
-        return reasons
-    if key.tp not in arch.tp:
-        reasons.append(
-            Reason(
-                Code.TP_NOT_OFFERED,
-                f"TP{key.tp} on {arch.name}: the arch spec offers " + " and ".join(f"TP{t}" for t in arch.tp),
-                "take one of these, or extend tp in the arch spec",
-            )
-        )
-    return reasons + (_row_reasons(model, arch, key) if model is not None else [])
-
-
-def _layer_kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
-    reasons = []
-    ratios = sorted(set(model.topology.compress_ratios))
-    if key.ratio not in ratios:
-        reasons.append(
-            Reason(
-                Code.RATIO_UNKNOWN,
-                f"no layer of {model.name} has compress ratio {key.ratio}",
-                f"take one of {', '.join(map(str, ratios))}",
-            )
-        )
-    if key.index and key.ratio == 0:
-        reasons.append(
-            Reason(
-                Code.INDEX_NEEDS_RATIO,
-                "an index build of ratio 0: such layers select no compressed rows",
-                "drop index, or take another ratio",
-            )
-        )
-    if key.window not in model.windows:
-        reasons.append(
-            Reason(
-                Code.WINDOW_UNKNOWN,
-                f"{model.name} has no window list of width {key.window}",
-                f"take one of {', '.join(map(str, model.windows))}",
-            )
-        )
-    elif key.window != model.attention.window and key.ratio != 0:
-        reasons.append(
-            Reason(
-                Code.WINDOW_NEEDS_RATIO_0,
-                f"window width {key.window} with ratio {key.ratio}",
-                f"take window {model.attention.window}, or ratio 0",
-            )
-        )
-    return reasons
-
-
-def _row_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason]:
-    try:
-        limit = width_report(model, arch).limit
-    except Unsupported as refused:
-        return list(refused.reasons)
-    if 1 <= key.rows <= limit.rows:
-        return []
-    return [
-        Reason(
-            Code.ROWS_OUT_OF_RANGE,
-            f"{key.rows} rows on {arch.name}: a step has 1 to {limit.rows} rows ({limit.by}: {limit.why})",
-            f"take at most {limit.rows} rows" if key.rows > 0 else "take 1 or more",
-        )
-    ]
-
-
-def nearest(specs: SpecSet, key: BuildKey) -> BuildKey | None:
-    """The supported key that differs least: fix the kernel kind, the layer kind, then TP, then the rows."""
-    model = model_of(specs, key.model) or next(iter(specs.model.values()), None)
-    arch = specs.arch.get(key.arch) or _closest_arch(specs, key)
-    if model is None or arch is None:
-        return None
-    try:
-        limit = width_report(model, arch).limit.rows
-    except Unsupported:
-        return None
-    ratios = sorted(set(model.topology.compress_ratios))
-    ratio = key.ratio if key.ratio in ratios else min(ratios, key=lambda r: abs(r - key.ratio))
-    window = key.window if key.window in model.windows and ratio == 0 else model.attention.window
-    near = replace(
-        key,
-        kind=key.kind if key.kind in KINDS else KINDS[0],
-        model=model.prefix,
-        arch=arch.name,
-        tp=min(arch.tp, key=lambda t: (abs(t - key.tp), t)),
-        rows=min(max(key.rows, 1), limit),
-        ratio=ratio,
-        index=key.index and ratio != 0,
-        window=window,
-    )
-    return None if key_reasons(specs, near) else near
-
-
-def _closest_arch(specs: SpecSet, key: BuildKey) -> ArchSpec | None:
-    """An arch that offers the TP size, else any; the first by name."""
-    names = sorted(specs.arch, key=lambda name: (key.tp not in specs.arch[name].tp, name))
-    return specs.arch[names[0]] if names else None
 
 
 def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) -> K1Plan:
@@ -236,22 +97,11 @@ def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) 
     lds = _lds(d, key.rows, gemv, stages, arch)
     scratch = lay_out(k1_regions(d, key.rows))
     abi = k1_abi(d, key, how, grid.workgroups, scratch.total)
-    waves_per_simd = WAVES // arch.machine.simds_per_cu
-    cost = cost_of(
-        d,
-        key,
-        how,
-        arch,
-        stages,
-        gemv,
-        mix,
-        abi,
-        scratch,
-        lds.total,
-        grid.workgroups,
-        waves_per_simd,
-        longest_chain(sites),
-    )
+    kept = residency_of(stages, arch)
+    maps = Maps(d, key, grid.workgroups, {s.name: s for s in stages}, gemv, {r.stage: r.kept for r in kept})
+    mfma = mfma_of(d, how, arch, stages, gemv, mix)
+    traffic = traffic_of(maps, abi, scratch)
+    cost = cost_of(arch, traffic, kept, mfma, scratch, lds.total, longest_chain(sites))
     return K1Plan(
         key=key,
         grid=grid.workgroups,
@@ -259,11 +109,12 @@ def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) 
         waves=WAVES,
         grid_why=grid.why,
         dims=d,
+        constants=constants_of(model),
         strategy=how,
         row_limit=report.limit,
         passes=gemv,
         mix_passes=mix,
-        seam=SeamMap(slices_of(d), gate_groups(d), gate_slices(d)),
+        seam=SeamMap(slices_of(d), SLICE_COLUMNS, gate_groups(d), gate_slices(d)),
         stages=stages,
         sites=sites,
         lds=lds,
@@ -309,6 +160,3 @@ def faults_of(plan: K1Plan, arch: ArchSpec) -> list[str]:
         if stage.first + stage.span > plan.grid:
             faults.append(f"{stage.name}: runs past the grid")
     return faults
-
-
-__all__ = ["Grid", "K1Plan", "SpecSet", "key_reasons", "model_of", "nearest", "plan_k1"]

@@ -176,7 +176,7 @@ def stages_of(d: Dims, key: BuildKey, grid: Grid) -> tuple[Stage, ...]:
             "key table of one row",
             (),
             (),
-            "on the workgroups without a wqkv part" if spare else "every workgroup has a wqkv part",
+            _kt_why(key, spare),
         ),
         _stage(
             "wqkv",
@@ -214,6 +214,12 @@ def stages_of(d: Dims, key: BuildKey, grid: Grid) -> tuple[Stage, ...]:
             wq_b,
         ),
     )
+
+
+def _kt_why(key: BuildKey, spare: int) -> str:
+    if key.index:
+        return "none: the index of this layer is not known before K1 ends"
+    return "on the workgroups without a wqkv part" if spare else "every workgroup has a wqkv part"
 
 
 def gate_groups(d: Dims) -> int:

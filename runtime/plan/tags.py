@@ -42,9 +42,11 @@ class Tags:
 
 @dataclass(frozen=True)
 class EpochWords:
-    """int32 words of the epoch buffer: the epoch, a mark a workgroup, two rings of counters for K2."""
+    """int32 words of the epoch buffer: the epoch, the record of a wait that gave up (two words: where, and
+    the oldest tag seen), a mark a workgroup, two rings of counters for K2."""
 
     epoch: int
+    fault: int
     marks: int
     ug_counters: int
     down_counters: int
@@ -67,10 +69,11 @@ def tags_of() -> Tags:
 
 
 def epoch_words(grid: int) -> EpochWords:
-    """The epoch buffer of a grid: words 1..3 are free, marks start at word 4."""
+    """The epoch buffer of a grid: word 1 is free, marks start at word 4."""
     counters = align_up(4 + grid, 64)
     return EpochWords(
         epoch=0,
+        fault=2,
         marks=4,
         ug_counters=counters,
         down_counters=counters + COUNTER_RING,

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from ...specs.schema import ArchSpec
 from .arith import cdiv, ceil_pow2
-from .dims import Dims
+from .dims import SLICE_COLUMNS, Dims
 from .placement import K_PARTS, STAGE_ORDER, Stage, gate_groups, gate_slices
+from .traffic import ROW_LANES, norm_chunks, qkv_loads
 
 BATCH = 12
-"""Pair loads that one poll batch may hold: bounds live registers (attention.md 5.7)."""
+"""Loads (of one or two pairs) that one poll batch may hold: bounds live registers (attention.md 5.7)."""
 GIVE_UP_SECONDS = 10
 """How long a wait lasts at least before it gives up; a layer takes some 100 microseconds."""
 SLEEP_CLOCKS = 64
@@ -36,7 +37,8 @@ class Site:
     kind: str  # pairs or flags
     awaited: int
     threads: int
-    batches: tuple[int, ...]  # loads of each poll batch of one thread
+    load_pairs: int  # adjacent pairs (or flags) of one load: 2 where a lane owns even columns
+    batches: tuple[int, ...]  # loads of each poll batch of one lane
     limit: int  # polls of one batch before the wait gives up
     all_tasks: bool  # waits for every task of the producer (every K1 site does)
 
@@ -49,39 +51,32 @@ def poll_limit(arch: ArchSpec) -> int:
 
 def sites_of(d: Dims, rows: int, arch: ArchSpec) -> tuple[Site, ...]:
     """K1's wait sites in program order; ids start at 1, since 0 means no site."""
-    limit, pair_cols = poll_limit(arch), 4  # a norm thread takes 8 columns = 4 pairs at a time
-    chunks = cdiv(d.hidden, 256 * 8)
-    q_columns, kv_columns = cdiv(d.q_rank, 256 * 8) * 8, cdiv(d.kv_dim, 256)
+    limit = poll_limit(arch)
+    slices, columns = d.hidden // SLICE_COLUMNS, d.mix + 1
+    norm_loads = norm_chunks(d) * 4 // 2  # 8 columns = 4 pairs a chunk, two a load
+    qkvp, lanes = K_PARTS * d.qkv_rows, gate_groups(d) * columns
     sites = (
-        ("norm_lin", "norm", "slice", "lin", "pairs", d.hidden // 2, 256, (pair_cols,) * chunks),
+        ("norm_lin", "norm", "slice", "lin", "pairs", d.hidden // 2, ROW_LANES, 2, batches_of(norm_loads)),
         (
             "gate_pmix",
             "gate",
             "slice",
             "pmix",
             "pairs",
-            d.hidden // 32 * (d.mix + 1),
-            gate_groups(d) * (d.mix + 1),
+            slices * columns,
+            lanes,
+            1,
             batches_of(gate_slices(d)),
         ),
-        ("wqkv_xrdy", "wqkv", "norm", "xrdy", "flags", rows, rows, (1,)),
-        (
-            "qkv_qkvp",
-            "qkv",
-            "wqkv",
-            "qkvp",
-            "pairs",
-            K_PARTS * d.qkv_rows,
-            256,
-            batches_of(K_PARTS * (q_columns + kv_columns)),
-        ),
-        ("wq_b_qrdy", "wq_b", "qkv", "qrdy", "flags", rows, rows, (1,)),
+        ("wqkv_xrdy", "wqkv", "norm", "xrdy", "flags", rows, rows, 1, (1,)),
+        ("qkv_qkvp", "qkv", "wqkv", "qkvp", "pairs", qkvp, ROW_LANES, 2, batches_of(qkv_loads(d))),
+        ("wq_b_qrdy", "wq_b", "qkv", "qrdy", "flags", rows, rows, 1, (1,)),
     )
     return tuple(Site(i + 1, *one, limit, True) for i, one in enumerate(sites))
 
 
 def batches_of(loads: int) -> tuple[int, ...]:
-    """`loads` pair loads cut into poll batches of at most `BATCH`."""
+    """`loads` loads cut into poll batches of at most `BATCH`."""
     full, rest = divmod(loads, BATCH)
     return (BATCH,) * full + ((rest,) if rest else ())
 

@@ -111,13 +111,13 @@ def _is_e4m3(value: float) -> bool:
 def _cache(source: Source, arch: ArchSpec) -> Iterator[Finding]:
     cache = arch.cache
     bits = {"sc0": cache.sc0, "nt": cache.nt, "sc1": cache.sc1}
-    for name, bit in bits.items():
-        twin = next((n for n in bits if n != name and bits[n] == bit), None)
+    for i, (name, bit) in enumerate(bits.items()):
+        twin = next((n for n in list(bits)[:i] if bits[n] == bit), None)
         if bit <= 0 or bit & (bit - 1):
             yield source.finding(
                 Code.CACHE_BITS, "cache", name, what=f"{name} = {bit}", hint="one bit: 1, 2, 4, ..."
             )
-        elif twin and name > twin:
+        elif twin:
             what = f"{name} = {bit} is {twin}'s bit too"
             yield source.finding(Code.CACHE_BITS, "cache", name, what=what, hint="give each its own bit")
     known = cache.sc0 | cache.nt | cache.sc1

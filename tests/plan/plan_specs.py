@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ from flymono.specs.schema import ArchSpec, ModelSpec
 
 def arch_with(arch: ArchSpec, **values: Any) -> ArchSpec:
     """A copy of `arch`; `lds`, `units`, `width` and `limit` stand for the nested values they name."""
-    nested = {
+    nested: dict[str, Callable[[Any], dict[str, Any]]] = {
         "lds": lambda v: {"workgroup": arch.workgroup.model_copy(update={"lds_bytes": v})},
         "units": lambda v: {"machine": arch.machine.model_copy(update={"compute_units": {"X": v}})},
         "width": lambda v: {"gemv": arch.gemv.model_copy(update={"pass_width": v})},

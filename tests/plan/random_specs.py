@@ -1,15 +1,16 @@
-"""Random archs and models whose sizes divide as the tiles need it; whether a plan exists is the plan's to say."""
+"""Random archs and models whose sizes divide as the tiles need it; the plan says whether they have one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from hypothesis import strategies as st
-from plan_specs import arch_with
 
 from flymono.runtime.plan import BuildKey
 from flymono.specs import load
 from flymono.specs.schema import ArchSpec, ModelSpec
+
+from .plan_specs import arch_with
 
 SPECS = load()
 TP_SIZES = st.sampled_from([(1,), (2,), (4,), (8,), (1, 2), (2, 4), (4, 8), (2, 4, 8)])
@@ -22,7 +23,9 @@ def archs(draw: st.DrawFn, tp: tuple[int, ...]) -> ArchSpec:
     width: Any = draw(st.one_of(st.just("auto"), st.just("auto"), st.integers(1, 16)))
     limit: Any = draw(st.one_of(st.just("auto"), st.just("auto"), st.integers(1, 64)))
     units = draw(st.one_of(st.integers(256, 400), st.integers(64, 1100)))
-    arch = arch_with(base, tp=tp, lds=draw(st.integers(24, 256)) * 1024, width=width, limit=limit, units=units)
+    arch = arch_with(
+        base, tp=tp, lds=draw(st.integers(24, 256)) * 1024, width=width, limit=limit, units=units
+    )
     line = draw(st.sampled_from([64, 128, 128, 256]))
     return arch.model_copy(update={"memory": arch.memory.model_copy(update={"line_bytes": line})})
 
@@ -33,18 +36,34 @@ def models(draw: st.DrawFn, tp: tuple[int, ...]) -> ModelSpec:
     base, most = SPECS.model["deepseek_v41_flash"], max(tp)
     groups = most * draw(st.sampled_from([1, 2]))
     rope = draw(st.sampled_from([64, 128]))
-    attention = base.attention.model_copy(update={
-        "heads": groups * 16 * draw(st.integers(1, 2)), "head_dim": draw(st.sampled_from([128, 256, 512, 1024])) ,
-        "rope_dim": rope, "q_lora_rank": 128 * draw(st.integers(1, 16)), "o_lora_rank": 32 * draw(st.integers(1, 40)),
-        "o_groups": groups})  # fmt: skip
-    moe = base.moe.model_copy(update={
-        "experts": 64 * draw(st.integers(1, 8)), "experts_per_token": draw(st.integers(1, 8)),
-        "intermediate": most * 32 * draw(st.integers(1, 40))})  # fmt: skip
+    attention = base.attention.model_copy(
+        update={
+            "heads": groups * 16 * draw(st.integers(1, 2)),
+            "head_dim": draw(st.sampled_from([128, 256, 512, 1024])),
+            "rope_dim": rope,
+            "q_lora_rank": 128 * draw(st.integers(1, 16)),
+            "o_lora_rank": 32 * draw(st.integers(1, 40)),
+            "o_groups": groups,
+        }
+    )
+    moe = base.moe.model_copy(
+        update={
+            "experts": 64 * draw(st.integers(1, 8)),
+            "experts_per_token": draw(st.integers(1, 8)),
+            "intermediate": most * 32 * draw(st.integers(1, 40)),
+        }
+    )
     streams = base.hyper.model_copy(update={"streams": draw(st.sampled_from([2, 4]))})
     indexer = base.indexer.model_copy(update={"topk": 64 * draw(st.integers(1, 16))})
-    return base.model_copy(update={
-        "hidden": 256 * draw(st.integers(1, 28)), "attention": attention, "moe": moe, "hyper": streams,
-        "indexer": indexer})  # fmt: skip
+    return base.model_copy(
+        update={
+            "hidden": 256 * draw(st.integers(1, 28)),
+            "attention": attention,
+            "moe": moe,
+            "hyper": streams,
+            "indexer": indexer,
+        }
+    )
 
 
 @st.composite
@@ -59,6 +78,14 @@ def keys(draw: st.DrawFn, arch: ArchSpec, limit: int) -> BuildKey:
     """Any supported build of an arch whose steps have at most `limit` rows."""
     ratio = draw(st.sampled_from([0, 1, 2]))
     rows = draw(st.one_of(st.integers(1, limit), st.just(limit)))
-    return BuildKey("k1", arch.name, draw(st.sampled_from(arch.tp)), rows, ratio, draw(st.booleans()),
-                    draw(st.booleans()) if ratio else False, 128 if ratio else draw(st.sampled_from([128, 192])),
-                    draw(st.booleans()))  # fmt: skip
+    return BuildKey(
+        "k1",
+        arch.name,
+        draw(st.sampled_from(arch.tp)),
+        rows,
+        ratio,
+        draw(st.booleans()),
+        draw(st.booleans()) if ratio else False,
+        128 if ratio else draw(st.sampled_from([128, 192])),
+        draw(st.booleans()),
+    )

@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from flymono.runtime.plan import BadBuildId, BuildKey
 
 KEYS = st.builds(
-    BuildKey, kind=st.sampled_from(["k1", "k2", "ffn"]), arch=st.sampled_from(["gfx942", "gfx950", "gfx1250"]),
-    tp=st.integers(0, 64), rows=st.integers(0, 999), ratio=st.integers(0, 9), fold=st.booleans(), index=st.booleans(),
-    window=st.integers(0, 999), timeline=st.booleans(), model=st.sampled_from(["dsv41", "k3"]))  # fmt: skip
+    BuildKey,
+    kind=st.sampled_from(["k1", "k2", "ffn"]),
+    arch=st.sampled_from(["gfx942", "gfx950", "gfx1250"]),
+    tp=st.integers(0, 64),
+    rows=st.integers(0, 999),
+    ratio=st.integers(0, 9),
+    fold=st.booleans(),
+    index=st.booleans(),
+    window=st.integers(0, 999),
+    timeline=st.booleans(),
+    model=st.sampled_from(["dsv41", "k3"]),
+)
 
 
 @given(KEYS)
@@ -34,12 +43,21 @@ def test_spelling() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "dsv41_k1", "dsv41_k1-gfx942-tp4-s6", "dsv41_k1-gfx942-tp04-s6-r2", "dsv41_k1-gfx942-tp4-s6-r2-w128",
-        "dsv41_k1-gfx942-tp4-s6-r2-index-nofold", "dsv41_k1-gfx942-tp4-s6-r2 ", "dsv41_k1-gfx942-tp4-s6-r2\n",
-        "dsv41_k1-gfx942-tp4-s-6-r2", "dsv41_k1-gfx942-tp4-s6-r2-index-index", "DSV41_k1-gfx942-tp4-s6-r2",
-        "dsv41_k1-gfx942-tp4-s\u0666-r2", "../dsv41_k1-gfx942-tp4-s6-r2",
+        "",
+        "dsv41_k1",
+        "dsv41_k1-gfx942-tp4-s6",
+        "dsv41_k1-gfx942-tp04-s6-r2",
+        "dsv41_k1-gfx942-tp4-s6-r2-w128",
+        "dsv41_k1-gfx942-tp4-s6-r2-index-nofold",
+        "dsv41_k1-gfx942-tp4-s6-r2 ",
+        "dsv41_k1-gfx942-tp4-s6-r2\n",
+        "dsv41_k1-gfx942-tp4-s-6-r2",
+        "dsv41_k1-gfx942-tp4-s6-r2-index-index",
+        "DSV41_k1-gfx942-tp4-s6-r2",
+        "dsv41_k1-gfx942-tp4-s\u0666-r2",
+        "../dsv41_k1-gfx942-tp4-s6-r2",
     ],
-)  # fmt: skip
+)
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(BadBuildId):
         BuildKey.parse(text)

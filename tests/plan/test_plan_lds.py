@@ -52,7 +52,11 @@ def test_seams(specs: Specs) -> None:
     for rows in range(1, 49):
         assert seam_struct(d, rows).bytes == 28672 + 512 * rows
         assert seam_struct(d, rows, k2=True).bytes == 28672 + 640 * rows
-    assert [(m.name, m.bytes) for m in seam_struct(d, 6).members] == [("red", 16384), ("rl", 3072), ("fl", 12288)]
+    assert [(m.name, m.bytes) for m in seam_struct(d, 6).members] == [
+        ("red", 16384),
+        ("rl", 3072),
+        ("fl", 12288),
+    ]
 
 
 def test_front_and_gemv(specs: Specs) -> None:

@@ -7,10 +7,11 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_specs import arch_with, spec_set
 
 from flymono.runtime.plan import BuildKey, Code, Unsupported, key_reasons, nearest, plan_k1
 from flymono.specs import Specs, load
+
+from .plan_specs import arch_with, spec_set
 
 SPECS = load()
 CASES = {
@@ -19,7 +20,10 @@ CASES = {
     "dsv41_k1-gfx950-tp2-s0-r2": ({Code.ROWS_OUT_OF_RANGE}, "dsv41_k1-gfx950-tp2-s1-r2"),
     "dsv41_k1-gfx950-tp3-s6-r2": ({Code.TP_NOT_OFFERED}, "dsv41_k1-gfx950-tp2-s6-r2"),
     "dsv41_k1-gfx942-tp2-s6-r2": ({Code.TP_NOT_OFFERED}, "dsv41_k1-gfx942-tp4-s6-r2"),
-    "dsv41_k1-gfx942-tp2-s43-r2": ({Code.TP_NOT_OFFERED, Code.ROWS_OUT_OF_RANGE}, "dsv41_k1-gfx942-tp4-s42-r2"),
+    "dsv41_k1-gfx942-tp2-s43-r2": (
+        {Code.TP_NOT_OFFERED, Code.ROWS_OUT_OF_RANGE},
+        "dsv41_k1-gfx942-tp4-s42-r2",
+    ),
     "dsv41_k1-gfx942-tp4-s6-r4": ({Code.RATIO_UNKNOWN}, "dsv41_k1-gfx942-tp4-s6-r2"),
     "dsv41_k1-gfx942-tp4-s6-r0-index": ({Code.INDEX_NEEDS_RATIO}, "dsv41_k1-gfx942-tp4-s6-r0"),
     "dsv41_k1-gfx942-tp4-s6-r2-w192": ({Code.WINDOW_NEEDS_RATIO_0}, "dsv41_k1-gfx942-tp4-s6-r2"),
@@ -28,9 +32,16 @@ CASES = {
     "k3_k1-gfx942-tp4-s6-r2": ({Code.MODEL_UNKNOWN}, "dsv41_k1-gfx942-tp4-s6-r2"),
     "dsv41_k1-gfx90a-tp2-s6-r2": ({Code.ARCH_UNKNOWN}, "dsv41_k1-gfx950-tp2-s6-r2"),
     "dsv41_k9-gfx942-tp3-s99-r3-index-w64": (
-        {Code.KIND_UNKNOWN, Code.TP_NOT_OFFERED, Code.ROWS_OUT_OF_RANGE, Code.RATIO_UNKNOWN, Code.WINDOW_UNKNOWN},
-        "dsv41_k1-gfx942-tp4-s42-r2-index"),
-}  # fmt: skip
+        {
+            Code.KIND_UNKNOWN,
+            Code.TP_NOT_OFFERED,
+            Code.ROWS_OUT_OF_RANGE,
+            Code.RATIO_UNKNOWN,
+            Code.WINDOW_UNKNOWN,
+        },
+        "dsv41_k1-gfx942-tp4-s42-r2-index",
+    ),
+}
 
 
 @pytest.mark.parametrize("build", CASES)
@@ -45,9 +56,18 @@ def test_all_reasons(build: str) -> None:
 
 @given(
     st.builds(
-        BuildKey, kind=st.sampled_from(["k1", "k2"]), arch=st.sampled_from(["gfx942", "gfx950", "gfx90a"]),
-        tp=st.integers(0, 9), rows=st.integers(0, 99), ratio=st.integers(0, 4), fold=st.booleans(), index=st.booleans(),
-        window=st.sampled_from([64, 128, 192]), timeline=st.booleans()))  # fmt: skip
+        BuildKey,
+        kind=st.sampled_from(["k1", "k2"]),
+        arch=st.sampled_from(["gfx942", "gfx950", "gfx90a"]),
+        tp=st.integers(0, 9),
+        rows=st.integers(0, 99),
+        ratio=st.integers(0, 4),
+        fold=st.booleans(),
+        index=st.booleans(),
+        window=st.sampled_from([64, 128, 192]),
+        timeline=st.booleans(),
+    )
+)
 def test_the_nearest_build_has_a_plan(key: BuildKey) -> None:
     near = nearest(SPECS, key)
     assert near is not None and not key_reasons(SPECS, near)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from plan_specs import arch_with
 
 from flymono.runtime.plan import Code, Unsupported, to_json, width_report
 from flymono.specs import Specs
+
+from .plan_specs import arch_with
 
 MODEL = "deepseek_v41_flash"
 

@@ -1,0 +1,78 @@
+"""From specs and a build key to a unit: the only place where gen reads a K1 plan.
+
+The template of a kernel kind is `<kind>.py.j2`; it sees `plan` (all numbers), `key` (what was asked for),
+`model` (its spec: constants of formulas) and `symbol` (the kernel's name in the code object).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from ..runtime.plan import BuildKey, K1Plan, plan_k1, to_data
+from ..specs.loader import Specs
+from .unit import Expect, Unit
+
+
+def unit_of(specs: Specs, key: BuildKey) -> Unit:
+    """The unit of `key`. Raises `Unsupported` with every reason if it has no plan."""
+    plan = plan_k1(specs, key)
+    arch = specs.arch[key.arch]
+    model = next(m for m in specs.model.values() if m.prefix == key.model)
+    names = (f"arch/{arch.name}", f"model/{model.name}")
+    expect = Expect(
+        lds_bytes=plan.lds.total,
+        lds_limit=arch.workgroup.lds_bytes,
+        kernarg_bytes=plan.abi.kernarg_bytes,
+        block=plan.block,
+        mfma={m.stage: m.static for m in plan.cost.mfma},
+        stages=tuple(s.name for s in plan.stages),
+        errata=arch.errata,
+        max_vgprs=arch.registers.vgprs_per_simd_lane // (plan.waves // arch.machine.simds_per_cu),
+    )
+    return Unit(
+        id=key.id,
+        target=arch.name,
+        template=f"{key.kind}.py.j2",
+        context={"plan": plan, "key": key, "symbol": key.symbol, "model": model},
+        specs=tuple((name, specs.digest(name)[:12]) for name in names),
+        costs=tuple(cost_table(plan)),
+        command=f"flymono gen --build {key.id}",
+        expect=expect,
+        abi=abi_of(plan),
+    )
+
+
+def abi_of(plan: K1Plan) -> tuple[dict[str, object], ...]:
+    """Every launch argument as JSON values, in order."""
+    arguments = to_data(plan.abi.arguments)
+    assert isinstance(arguments, list)
+    return tuple(dict(a) for a in arguments if isinstance(a, dict))
+
+
+def cost_table(plan: K1Plan) -> Iterator[tuple[str, str]]:
+    """Rows of a generated module's cost table."""
+    cost, bound = plan.cost, plan.cost.bound
+    yield "grid", f"{plan.grid} workgroups of {plan.block} threads"
+    yield "GEMV passes", f"{plan.passes.count} of at most {plan.passes.width} rows"
+    yield "LDS", f"{plan.lds.total:,} of {plan.lds.budget:,} bytes"
+    yield "scratch", f"{plan.scratch.total:,} bytes"
+    for count in cost.mfma:
+        yield f"MFMA {count.stage}", f"{count.executed:,} x {count.instruction}"
+    yield "HBM", f"{bound.hbm_bytes:,} bytes"
+    yield "lower bound", f"{bound.ns:,} ns by {bound.by}"
+
+
+def shipped(specs: Specs) -> tuple[BuildKey, ...]:
+    """Every build of `specs/build`, in the order of files and groups."""
+    keys = []
+    for build in specs.builds:
+        prefix = specs.model[build.model].prefix
+        for g in build.groups:
+            for tp, rows, ratio, fold, index, window, timeline in product(
+                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline
+            ):
+                keys.append(
+                    BuildKey(build.kernel, g.arch, tp, rows, ratio, fold, index, window, timeline, prefix)
+                )
+    return tuple(dict.fromkeys(keys))

@@ -1,0 +1,62 @@
+"""What all tests share: goldens with an update flag, deterministic property tests."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+
+settings.register_profile(
+    "flymono", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("flymono")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens",
+        action="store_true",
+        help="rewrite the files of tests/golden with what is computed now",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--update-goldens`, run only the tests that have a golden."""
+    if config.getoption("--update-goldens"):
+        chosen = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("specs/messages.txt", text)`: equal to that file of tests/golden, or fail with a diff."""
+    update = bool(request.config.getoption("--update-goldens"))
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        old = path.read_text() if path.is_file() else ""
+        if old == text:
+            return
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            return
+        diff = difflib.unified_diff(
+            old.splitlines(), text.splitlines(), f"tests/golden/{name}", "computed now", lineterm="", n=2
+        )
+        pytest.fail("\n".join([*diff, "if this is meant: make goldens"]), pytrace=False)
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def repo() -> Path:
+    """The root of the checkout."""
+    return ROOT

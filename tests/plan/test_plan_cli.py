@@ -1,0 +1,95 @@
+"""`flymono plan k1`: tables for people, stable JSON for programs, refusals with exit code 2."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from flymono.cli.plan import register
+from flymono.runtime.plan import BuildKey, Unsupported, plan_k1, to_data, to_json
+from flymono.specs import Specs
+
+BASE = ["plan", "k1", "--arch", "gfx942", "--tp", "4", "--rows", "7"]
+
+
+def run(*args: str) -> tuple[int, str]:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app)
+    result = CliRunner().invoke(app, list(args), env={"COLUMNS": "150"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout
+
+
+def test_tables_show_every_part(specs: Specs) -> None:
+    code, text = run(*BASE)
+    assert code == 0
+    plan = plan_k1(specs, BuildKey("k1", "gfx942", 4, 7))
+    words = [
+        plan.key.id,
+        "0..5, 6..6",
+        "LDS: 42,752 of 65,536",
+        "Arguments: 40, 320 bytes",
+        "k1: 2e + 1",
+        "bound",
+    ]
+    words += (
+        [s.name for s in plan.stages] + [s.name for s in plan.sites] + [r.name for r in plan.scratch.regions]
+    )
+    words += [a.name for a in plan.abi.arguments] + [m.name for s in plan.lds.structs for m in s.members]
+    words += [plan.cost.bound.by, "[positions, cos | sin]"]
+    assert [w for w in words if w not in text] == []
+
+
+def test_json_is_the_whole_plan_and_stable(specs: Specs) -> None:
+    first, again = run(*BASE, "--json"), run(*BASE, "--json")
+    assert first == again and first[0] == 0
+    data = json.loads(first[1])
+    plan = plan_k1(specs, BuildKey("k1", "gfx942", 4, 7))
+    assert first[1] == to_json(plan)
+    assert data.pop("id") == plan.key.id
+    assert data == to_data(plan) and list(data) == list(vars(plan))
+    assert data["passes"]["tiles"] == [[0, 6], [6, 1]]
+
+
+def test_a_plan_holds_ints_and_strings_alone(specs: Specs) -> None:
+    def leaves(value: object) -> set[type]:
+        if isinstance(value, dict):
+            return set().union(*map(leaves, value.values()))
+        if isinstance(value, list):
+            return set().union(set(), *map(leaves, value))
+        return {type(value)}
+
+    kinds = leaves(json.loads(to_json(plan_k1(specs, BuildKey("k1", "gfx950", 2, 6)))))
+    assert kinds <= {int, str, bool, type(None)}
+    with pytest.raises(TypeError, match="ints and strings"):
+        to_data((1, 2.5))
+
+
+def test_options_reach_the_key() -> None:
+    code, text = run(*BASE[:-1], "6", "--ratio", "0", "--no-fold", "--window", "192", "--timeline", "--json")
+    assert code == 0 and json.loads(text)["id"] == "dsv41_k1-gfx942-tp4-s6-r0-nofold-w192-timeline"
+    code, text = run(*BASE, "--ratio", "1", "--index", "--json")
+    assert json.loads(text)["id"] == "dsv41_k1-gfx942-tp4-s7-r1-index"
+
+
+def test_tp_defaults_to_the_first_of_the_arch() -> None:
+    code, text = run("plan", "k1", "--arch", "gfx950", "--rows", "6", "--json")
+    assert code == 0 and json.loads(text)["key"]["tp"] == 2
+
+
+def test_refusals() -> None:
+    args = ["plan", "k1", "--arch", "gfx942", "--tp", "2", "--rows", "43"]
+    with pytest.raises(Unsupported) as refused:
+        run(*args)
+    assert refused.value.exit_code == 2
+    code, text = run(*args, "--json")
+    data = json.loads(text)
+    assert code == 2 and data["nearest"] == "dsv41_k1-gfx942-tp4-s42-r2"
+    assert [r["code"] for r in data["reasons"]] == ["tp-not-offered", "rows-out-of-range"]
+    with pytest.raises(Unsupported, match="arch-unknown"):
+        run("plan", "k1", "--arch", "gfx90a", "--rows", "6")
