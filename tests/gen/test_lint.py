@@ -23,7 +23,7 @@ WRONG = {
     "return in if": ("if a < b:\n    return a\nreturn b\n", ["LINT_RETURN"]),
     "return in else": ("if a < b:\n    pass\nelse:\n    return a\n", ["LINT_RETURN"]),
     "return in while": ("while a < b:\n    return a\n", ["LINT_RETURN"]),
-    "return in nested static if": (
+    "return in a static if": (
         "for i in range(a):\n    if const_expr(True):\n        return i\n",
         ["LINT_RETURN"],
     ),

@@ -1,0 +1,89 @@
+"""Where a lane is, what its workgroup shares, how it finds its tasks, and two aids (stage marks, timeline).
+
+Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches;
+the tag of a launch is read once, at the start, from the epoch word, which nobody writes during the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import flydsl.expr as fx
+from flydsl.expr import const_expr
+from flydsl.expr.typing import Int32
+
+from . import lowlevel as ll
+from .build import Build, Tasks
+
+WAVE = 64
+TIMELINE_POINTS = 6  # i64 slots of a workgroup in a timeline record
+
+
+@dataclass(frozen=True)
+class Context:
+    """A lane's place and its workgroup's means."""
+
+    build: Build
+    tid: Any
+    lane: Any
+    wave: Any
+    workgroup: Any
+    lds: Any
+    scratch: Any  # descriptor of the scratch argument
+    epoch: Any  # address of the epoch buffer
+    tag: Any
+
+
+def enter(build: Build, scratch: Any, epoch: Any) -> Context:
+    """The first statement of a kernel."""
+    tid = Int32(fx.thread_idx.x)
+    tag = ll.global_load(epoch, constant=True) * build.tag_scale + build.tag_offset
+    return Context(
+        build,
+        tid,
+        tid & (WAVE - 1),
+        ll.uniform(tid >> 6),
+        Int32(fx.block_idx.x),
+        ll.lds_block(build.lds_bytes),
+        ll.buffer(scratch),
+        epoch,
+        tag,
+    )
+
+
+def renew(c: Context) -> Context:
+    """The context for another stage: nothing computed from wave and workgroup before is kept for it."""
+    return replace(c, wave=ll.fresh(c.wave), workgroup=ll.fresh(c.workgroup))
+
+
+@ll.device
+def each(c: Context, tasks: Tasks, body: Callable[[Any], None]) -> None:
+    """``body(task)`` for the workgroup's tasks of a stage."""
+    own = c.workgroup - tasks.first if tasks.first else c.workgroup
+    if const_expr(tasks.count <= tasks.span):
+        if fx.Uint32(own) < fx.Uint32(tasks.count):
+            body(own)
+    else:
+        if fx.Uint32(own) < fx.Uint32(tasks.span):
+            for task in range(own, tasks.count, tasks.span, unroll=1):  # type: ignore[call-overload]
+                body(Int32(task))
+
+
+def stage(name: str) -> None:
+    """Mark the code from here on as stage ``name``: a local symbol of the code object, no instruction.
+
+    The symbol is ``flymono.stage.<name>.<n>``; a stage's code is what lies between such a symbol and the next
+    one by address. The compiler keeps memory accesses, waits and barriers behind their mark, so what a stage
+    moves is counted exactly; a little address arithmetic may be counted for a neighbour.
+    """
+    ll.assembly(f"flymono.stage.{name}.${{:uid}}:")
+
+
+@ll.device
+def stamp(c: Context, timeline: Any, point: int) -> None:
+    """Timeline builds: thread 0 stores the clock at ``point`` of the workgroup's record."""
+    if c.tid == 0:
+        record = c.workgroup * (TIMELINE_POINTS * 8)
+        ll.global_store(timeline, (record, point * 8), ll.clock(), size=8)

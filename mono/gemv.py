@@ -1,0 +1,158 @@
+"""Block-scaled FP8 GEMV: 16 weight rows against the tokens of a pass, K split over the eight waves.
+
+Wave w takes the K steps w, w + 8, ... of 128 elements; the waves' 16 x 16 sums meet in LDS and are added
+in wave order from 0 (attention.md 2.5). A task's weights are loaded once, before its activations exist,
+and stay in registers over all passes. A step past the end is not computed: its loads go through a
+descriptor of 0 bytes (no traffic) and a scalar branch skips its MFMAs.
+
+Strategy ``scaled_mfma``: one MFMA a step takes the bytes and both scale codes. Weights are row-major.
+Strategy ``fp8_mfma_fma``: one fp8 MFMA a 32-wide block with a zero accumulator, then acc = fma(d, F, acc)
+with F = 2^(cw + cx - 254) from v_ldexp_f32, which is right (subnormal, zero) for every pair of codes;
+building the bits by a shift would turn code sums below 127 into -inf or huge negatives. Weights are tile-
+major (attention.md 2.3): a step of 16 rows is 2 KB, two coalesced 16-byte accesses a lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import flydsl.expr as fx
+from flydsl.expr import const_expr, range_constexpr
+from flydsl.expr.typing import Float32, Int32
+
+from . import lowlevel as ll
+from .context import Context
+from .rows import Slice
+
+TILE_ROWS = 16
+STEP = 128
+SUM_BYTES = 8192  # one task's partial sums in LDS: 8 waves x 64 lanes x 4 floats
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight argument: addresses, and the columns of a row."""
+
+    data: Any
+    codes: Any
+    rows: int
+    k: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The K steps of a task: ``count`` from step ``first`` (uniform) of the row."""
+
+    first: Any
+    count: int
+
+    def per_wave(self, waves: int) -> int:
+        return -(-self.count // waves)
+
+
+def _is_ragged(steps: Steps, i: int, waves: int) -> bool:
+    return (i + 1) * waves > steps.count
+
+
+def _lane_offset(c: Context, m: Matrix) -> Any:
+    if c.build.how.weight_layout == "tile_major":
+        return c.lane * 16
+    return (c.lane & 15) * m.k + (c.lane >> 4) * 16
+
+
+def load_weights(c: Context, m: Matrix, tile: Any, steps: Steps, live: Any = None) -> list[Any]:
+    """This wave's operands of 16-row tile ``tile`` (uniform), a list of (low, high, codes) a step.
+
+    ``live`` (scalar condition): false for a workgroup without the task, which loads zeros without traffic.
+    """
+    how, waves = c.build.how, c.build.waves
+    tiled = how.weight_layout == "tile_major"
+    size = Int32(m.rows * m.k)
+    present = size if live is None else live.select(size, Int32(0))
+    lane = _lane_offset(c, m)
+    first = steps.first + c.wave
+    base = tile * (TILE_ROWS * m.k) + first * (2048 if tiled else STEP)
+    stride, half = (2048 * waves, 1024) if tiled else (STEP * waves, 64)
+    out = []
+    for i in range(steps.per_wave(waves)):
+        ragged = _is_ragged(steps, i, waves)
+        here = (c.wave + i * waves < steps.count).select(present, Int32(0)) if ragged else present
+        buf = ll.buffer(m.data, here)
+        offset, uniform = (lane, base + i * stride) if tiled else (lane + i * stride, base)
+        low, high = (ll.buffer_load(buf, offset + h, uniform, count=4) for h in (0, half))
+        step = fx.min(first + i * waves, steps.first + (steps.count - 1)) if ragged else first + i * waves
+        codes = ll.global_load(m.codes + fx.Int64((tile >> 1) * (m.k // 32)), step * 4, constant=True)
+        out.append((low, high, codes))
+    return out
+
+
+def _scaled_step(c: Context, x: Any, w: Any, acc: Any) -> Any:
+    low, high, codes = w
+    a = fx.Vector.from_elements([v[k] for v in (low, high) for k in range(4)], Int32)
+    return ll.mfma_scaled(a, x[0], acc, codes >> ((c.lane >> 4) * 8), x[1])
+
+
+def _scaled_x(c: Context, s: Slice, token: Any, i: int) -> tuple[Any, Any]:
+    """A step's activations: bytes 16 j .. and 64 + 16 j .. of the lane's token, and the code of block j."""
+    group = c.lane >> 4
+    at = token * s.lds_row + c.wave * STEP + group * 16
+    step = c.build.waves * STEP * i
+    halves = [ll.lds_load(c.lds, (at, s.lds_data + step + h), Int32, 4) for h in (0, 64)]
+    code = ll.lds_load(
+        c.lds, (token * s.lds_code_row + c.wave * 16 + group * 4, s.lds_codes + step // 8), Int32
+    )
+    return fx.Vector.from_elements([v[k] for v in halves for k in range(4)], Int32), code
+
+
+def _fma_step(c: Context, x: Any, w: Any, acc: Any) -> Any:
+    low, high, codes = w
+    for b in range(4):
+        words = low if b < 2 else high
+        a = fx.Vector.from_elements([words[2 * (b & 1)], words[2 * (b & 1) + 1]], Int32)
+        d = ll.mfma_fp8(a, x[0][b])
+        factor = ll.ldexp_one(((codes >> (8 * b)) & 0xFF) + x[1][b] - 254)
+        acc = ll.fma(d, fx.Vector.from_elements([factor] * 4, Float32), acc)
+    return acc
+
+
+def _fma_x(c: Context, s: Slice, token: Any, i: int) -> tuple[Any, Any]:
+    """A step's activations: of each 32-wide block bytes 8 j .. + 7 of the lane's token, and the codes."""
+    at = token * s.lds_row + c.wave * STEP + (c.lane >> 4) * 8
+    step = c.build.waves * STEP * i
+    blocks = [ll.lds_load(c.lds, (at, s.lds_data + step + 32 * b), Int32, 2) for b in range(4)]
+    return blocks, ll.lds_load(
+        c.lds, (token * s.lds_code_row + c.wave * 16, s.lds_codes + step // 8), Int32, 4
+    )
+
+
+def _step(c: Context, s: Slice, token: Any, i: int, tasks: list[Any], sums: list[Any]) -> list[Any]:
+    """Step ``i`` of every task on one read of the activations."""
+    scaled = c.build.how.gemv == "scaled_mfma"
+    x = _scaled_x(c, s, token, i) if scaled else _fma_x(c, s, token, i)
+    one = _scaled_step if scaled else _fma_step
+    return [one(c, x, task[i], acc) for task, acc in zip(tasks, sums, strict=True)]
+
+
+@ll.device
+def multiply(c: Context, s: Slice, steps: Steps, live_rows: Any, tasks: list[Any], red: int) -> None:
+    """Every task's weights times LDS rows 0 .. live_rows - 1; partial sums to ``red`` + 8192 task."""
+    waves = c.build.waves
+    token = fx.min(c.lane & 15, live_rows - 1)
+    sums = [fx.Vector.filled(4, 0.0, Float32) for _ in range(len(tasks))]
+    for i in range_constexpr(steps.per_wave(waves)):
+        if const_expr(_is_ragged(steps, i, waves)):
+            if c.wave + i * waves < steps.count:
+                sums = _step(c, s, token, i, tasks, sums)
+        else:
+            sums = _step(c, s, token, i, tasks, sums)
+    for k in range_constexpr(len(tasks)):
+        ll.lds_store(c.lds, (c.wave * 1024 + c.lane * 16, red + k * SUM_BYTES), sums[k])
+
+
+def sum_waves(c: Context, red: int, spot: Any, kind_count: int = 1) -> Any:
+    """One (or two adjacent) rows of a token, summed over the waves in order from 0."""
+    total = Float32(0.0) if kind_count == 1 else fx.Vector.filled(kind_count, 0.0, Float32)
+    for w in range(c.build.waves):
+        total = total + ll.lds_load(c.lds, (spot, red + 1024 * w), Float32, kind_count)
+    return total

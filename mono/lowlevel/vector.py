@@ -1,0 +1,134 @@
+"""Arithmetic, lane exchange and matrix instructions that FlyDSL has no stable name for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flydsl.expr as fx
+from flydsl._mlir import ir
+from flydsl._mlir.dialects import arith as _arith
+from flydsl._mlir.dialects import llvm as _llvm
+from flydsl._mlir.dialects import rocdl as _rocdl
+from flydsl.expr import rocdl
+from flydsl.expr.typing import Float32, Int32, Int64, T
+
+from .values import i32, raw
+
+
+def intrinsic(name: str, result: Any, *operands: Any) -> Any:
+    return _llvm.call_intrinsic(result, f"llvm.amdgcn.{name}", [raw(v) for v in operands], [], [])
+
+
+def rsq(x: Any) -> Any:
+    """v_rsq_f32 (about 1 ulp)."""
+    return Float32(intrinsic("rsq.f32", T.f32, x))
+
+
+def rcp(x: Any) -> Any:
+    """v_rcp_f32 (about 1 ulp)."""
+    return Float32(intrinsic("rcp.f32", T.f32, x))
+
+
+def exp2(x: Any) -> Any:
+    """v_exp_f32 (about 1 ulp)."""
+    return Float32(intrinsic("exp2.f32", T.f32, x))
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once; scalars or vectors of one length."""
+    return fx.fma(a, b, c)
+
+
+def max_u16x2(words: Sequence[Any]) -> Any:
+    """Maxima of the two unsigned 16-bit halves over ``words``."""
+    pair = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
+    halves = [_llvm.BitcastOp(pair, raw(w)).result for w in words]
+    top = halves[0]
+    for h in halves[1:]:
+        top = _arith.MaxUIOp(top, h).result
+    return Int32(_llvm.BitcastOp(T.i32, top).result)
+
+
+def max_plain(a: Any, b: Any) -> Any:
+    """v_max_f32; only where a NaN among the operands may lose."""
+    return fx.max(a, b, fastmath="nnan")
+
+
+def ldexp_one(e: Any) -> Any:
+    """2^e as fp32 for every int32 e: subnormal and 0 below, inf above (v_ldexp_f32)."""
+    op = "llvm.ldexp.f32.i32"
+    return Float32(_llvm.call_intrinsic(T.f32, op, [Float32(1.0).ir_value(), i32(e)], [], []))
+
+
+def perm(high: Any, low: Any, selector: int) -> Any:
+    """v_perm_b32: four bytes picked out of ``high:low``."""
+    return Int32(rocdl.perm_b32(Int32(high), Int32(low), Int32(selector)))
+
+
+def pack_fp8(a: Any, b: Any, old: Any, high: bool) -> Any:
+    """Two fp32 in range to two e4m3 bytes of ``old`` (the GPU's own flavour, nearest even)."""
+    return Int32(rocdl.cvt_pk_fp8_f32(T.i32, a, b, old, high))
+
+
+def uniform(v: Any) -> Any:
+    """A value equal in all lanes, as a scalar register."""
+    return Int32(rocdl.readfirstlane(T.i32, Int32(v)))
+
+
+def read_lane(v: Any, lane: int) -> Any:
+    return Float32(intrinsic("readlane.f32", T.f32, v, Int32(lane)))
+
+
+def any_lane(condition: Any) -> Any:
+    """Whether any active lane holds: a scalar condition, so the branch on it is one instruction."""
+    return fx.Int64(rocdl.ballot(T.i64, condition)) != fx.Int64(0)
+
+
+def dpp(v: Any, control: int) -> Any:
+    """``v`` moved inside rows of 16 lanes; lanes without a source read 0."""
+    data = raw(v)
+    return type(v)(_rocdl.update_dpp(data.type, raw(type(v)(0)), data, control, 0xF, 0xF, True))
+
+
+def swizzle(v: Any, control: int) -> Any:
+    """ds_swizzle_b32: a fixed exchange inside 32 lanes through the LDS crossbar."""
+    bits = v.bitcast(Int32) if isinstance(v, Float32) else v
+    moved = Int32(_rocdl.ds_swizzle(T.i32, raw(bits), i32(control)))
+    return moved.bitcast(Float32) if isinstance(v, Float32) else moved
+
+
+def gather(v: Any, byte_lane: Any) -> Any:
+    """ds_bpermute_b32: the value of lane ``byte_lane / 4``."""
+    bits = v.bitcast(Int32) if isinstance(v, Float32) else v
+    moved = Int32(rocdl.ds_bpermute(T.i32, byte_lane, bits))
+    return moved.bitcast(Float32) if isinstance(v, Float32) else moved
+
+
+def lane_swap(v: Any, distance: int) -> tuple[Any, Any]:
+    """(lower, upper) of every lane pair ``distance`` (16 or 32) apart, in both lanes of the pair."""
+    swap = _rocdl.permlane32_swap if distance == 32 else _rocdl.permlane16_swap
+    bits = raw(v.bitcast(Int32) if isinstance(v, Float32) else v)
+    pair = swap(_llvm.StructType.get_literal([T.i32, T.i32]), bits, bits, False, False)
+    halves = [Int32(_llvm.extractvalue(T.i32, pair, [i])) for i in range(2)]
+    lower, upper = (h.bitcast(Float32) if isinstance(v, Float32) else h for h in halves)
+    return lower, upper
+
+
+def mfma_f32(a: Any, b: Any, c: Any) -> Any:
+    """v_mfma_f32_16x16x4_f32."""
+    none = rocdl._blgp_attr(0)
+    return fx.Vector(_rocdl.mfma_f32_16x16x4f32_(T.vec(4, T.f32), raw(a), raw(b), raw(c), 0, 0, none))
+
+
+def mfma_fp8(a: Any, b: Any) -> Any:
+    """v_mfma_f32_16x16x32_fp8_fp8 on a zero accumulator; ``a`` and ``b`` are two words of 8 bytes."""
+    zero = fx.Vector.filled(4, 0.0, Float32)
+    operands = [v.bitcast(Int64)[0] for v in (a, b)]
+    return fx.Vector(rocdl.mfma_f32_16x16x32_fp8_fp8(T.vec(4, T.f32), [*operands, zero, 0, 0, 0]))
+
+
+def mfma_scaled(a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any) -> Any:
+    """v_mfma_scale_f32_16x16x128_f8f6f4 on e4m3 bytes; the scale codes are the low bytes."""
+    operands = [a, b, c, 0, 0, 0, scale_a, 0, scale_b]
+    return fx.Vector(rocdl.mfma_scale_f32_16x16x128_f8f6f4(T.vec(4, T.f32), operands))

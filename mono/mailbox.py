@@ -1,0 +1,99 @@
+"""Hand-offs between workgroups of one launch, all at device scope in the scratch argument.
+
+- A *pair* is 8 bytes, (word, tag), written by one store. A reader looks again until the tag is this
+  launch's; nothing is ever cleared, since a pair of an earlier launch has an earlier tag.
+- *Published data* is plain words behind a flag pair: stores, then every wave waits for its stores, a
+  barrier, then one thread stores the flag. Readers see the flag, pass a barrier and load plainly.
+- Every wait is bounded. When its count runs out, the lanes that still miss something store one fault
+  record, 8 bytes at word 2 of the epoch buffer, and the wave ends:
+
+      word 2 = site number | workgroup << 8 | wave << 20      word 3 = the oldest tag seen there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flydsl.expr as fx
+from flydsl.expr.typing import Int32
+
+from . import lowlevel as ll
+from .build import Site
+from .context import Context, stage
+
+
+def put(c: Context, region: Any, offset: Any, word: Any) -> None:
+    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's)."""
+    value = fx.Vector.from_elements([word, c.tag], Int32)
+    ll.buffer_store(c.scratch, offset, region, value, cache=ll.SC1)
+
+
+def store(c: Context, region: Any, offset: Any, value: Any) -> None:
+    """Published data: plain words at device scope."""
+    ll.buffer_store(c.scratch, offset, region, value, cache=ll.SC1)
+
+
+@ll.device
+def _fault(c: Context, site: Site, oldest: Any, missing: Any) -> None:
+    if missing:
+        where = (c.workgroup << 8) | (c.wave << 20) | site.number
+        ll.global_store(c.epoch, 4 * c.build.fault_word, fx.Vector.from_elements([where, oldest], Int32))
+
+
+def _spread(tags: Sequence[Any]) -> tuple[Any, Any]:
+    low = high = tags[0]
+    for tag in tags[1:]:
+        low, high = fx.min(low, tag), fx.max(high, tag)
+    return low, high
+
+
+def _wait(c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any) -> list[Any]:
+    """Look at one batch until all its tags are this launch's: the smallest and the largest both are."""
+
+    def missing(got: Sequence[Any]) -> Any:
+        low, high = _spread(tags_of(got))
+        return low != c.tag if low is high else (low != c.tag) | (high != c.tag)
+
+    def expired(got: Sequence[Any]) -> None:
+        _fault(c, site, _spread(tags_of(got))[0], missing(got))
+
+    stage(site.stage)  # a wait of one wave may be laid out away from its stage
+    return ll.spin(widths, load, lambda got: ll.any_lane(missing(got)), site.polls, expired)
+
+
+def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]]) -> list[Any]:
+    """The words of the pairs at ``spots`` = (region, offset, 1 or 2 adjacent pairs), in order."""
+
+    def load() -> list[Any]:
+        return [
+            ll.buffer_load(c.scratch, offset, region, count=2 * n, cache=ll.SC1)
+            for region, offset, n in spots
+        ]
+
+    def tags_of(got: Sequence[Any]) -> list[Any]:
+        return [v[2 * k + 1] for v, (_, _, n) in zip(got, spots, strict=True) for k in range(n)]
+
+    got = _wait(c, site, [2 * n for _, _, n in spots], load, tags_of)
+    return [v[2 * k] for v, (_, _, n) in zip(got, spots, strict=True) for k in range(n)]
+
+
+@ll.device
+def await_flags(c: Context, site: Site, region: Any, count: int, stride: int) -> None:
+    """Until ``count`` (at most 64) flags, ``stride`` bytes apart, are up; then the workgroup goes on."""
+    if c.wave == 0:
+        offset = fx.min(c.lane, Int32(count - 1)) * stride + 4
+        _wait(
+            c, site, [1], lambda: [ll.buffer_load(c.scratch, offset, region, cache=ll.SC1)], lambda got: got
+        )
+    fx.barrier()
+
+
+@ll.device
+def publish(c: Context, region: Any, flags: int) -> None:
+    """This workgroup's stores made visible, then ``flags`` (1 or 2) adjacent flag pairs at ``region``."""
+    ll.wait_stores()
+    fx.barrier()
+    if c.tid == 0:
+        words = [Int32(1), c.tag] * flags
+        ll.buffer_store(c.scratch, 0, region, fx.Vector.from_elements(words, Int32), cache=ll.SC1)

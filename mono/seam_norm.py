@@ -1,0 +1,112 @@
+"""Seam norm: a token's layer input to its RMS-normed MXFP8 row, published for wqkv.
+
+Waves 0..3 hold the token: thread i owns columns 8 i .. 8 i + 7 of each chunk of 2048, the last chunk half
+filled (waves 0 and 1). The order of the sum of squares is a promise: 24 values in order, a butterfly up,
+the waves in pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flydsl.expr as fx
+from flydsl.expr import range_constexpr
+from flydsl.expr.typing import Float32, Int32
+
+from . import formats as fmt
+from . import lanes, mailbox
+from . import lowlevel as ll
+from .build import Site, Tasks
+from .context import Context, each, renew
+
+CHUNK = 2048  # columns: 256 threads of 8
+THREADS_WAVES = 4
+
+
+def _squares(total: Any, values: list[Any]) -> Any:
+    for v in values:
+        total = total + v * v
+    return total
+
+
+@ll.device
+def _read(c: Context, site: Site, token: Any, words: list[Any]) -> Any:
+    """The token's LIN words (12 a thread) into ``words``; returns them with the thread's sum of squares."""
+    hidden = c.build.shape.hidden
+    region = c.build.scratch.lin + token * (hidden * 4)
+    chunks = hidden // CHUNK
+    at = c.tid * 32
+    last = (c.wave < (hidden % CHUNK) // 512).select(at + chunks * CHUNK * 4, at)
+    spots = [
+        (region, v + k, 2) for v in [*(at + q * CHUNK * 4 for q in range(chunks)), last] for k in (0, 16)
+    ]
+    words = mailbox.poll(c, site, spots)
+    total = Float32(0.0)
+    for q in range_constexpr(chunks):
+        total = _squares(total, fmt.unpack(words[4 * q : 4 * q + 4]))
+    if c.wave < (hidden % CHUNK) // 512:
+        total = _squares(total, fmt.unpack(words[4 * chunks :]))
+    return words, total
+
+
+def _chunk(c: Context, token: Any, q: int, words: list[Any], scale: Any, a: dict[str, Any]) -> None:
+    """Columns 8 i + 2048 q .. + 7: normed, weighted, rounded to bf16, quantised (3.4)."""
+    how, shape, scratch = c.build.how, c.build.shape, c.build.scratch
+    weights = fmt.unpack([a["w"][q][k] for k in range(4)])
+    values = fmt.unpack(words)
+    pairs = [
+        fmt.bf16_pair(how, (values[k] * scale) * weights[k], (values[k + 1] * scale) * weights[k + 1])
+        for k in range(0, 8, 2)
+    ]
+    values = fmt.unpack(pairs)
+    if a["normed_out"] is not None:
+        row = a["normed_out"] + fx.Int64(token * (shape.hidden * 2))
+        ll.global_store(row, c.tid * 16 + q * CHUNK * 2, fx.Vector.from_elements(pairs, Int32))
+    code = fmt.scale_code(how, lanes.quad_max(fmt.amax16(how, pairs, values)), fmt.MX_FLOOR)
+    row = scratch.x8 + token * shape.hidden + q * CHUNK
+    mailbox.store(c, row, c.tid * 8, fmt.pack8(values, fmt.multiplier(code)))
+    _code(c, scratch.x8s + token * (shape.hidden // 8) + q * (CHUNK // 8), code)
+
+
+@ll.device
+def _code(c: Context, region: Any, code: Any) -> None:
+    if (c.tid & 3) == 0:
+        mailbox.store(c, region, c.tid, code)
+
+
+def seam_norm(c: Context, tasks: Tasks, site: Site, attn_w: Any, normed_out: Any = None) -> None:
+    """A token a task: LIN pairs to X8 / X8S and its two flags; ``normed_out`` in builds for index layers."""
+    c = renew(c)
+    each(c, tasks, lambda token: _norm(c, site, token, attn_w, normed_out))
+
+
+@ll.device
+def _norm(c: Context, site: Site, token: Any, attn_w: Any, normed_out: Any) -> None:
+    hidden = c.build.shape.hidden
+    chunks = hidden // CHUNK
+    words = [ll.undef(Int32) for _ in range(4 * (chunks + 1))]
+    weights = [ll.undef(Int32, 4) for _ in range(chunks + 1)]
+    if c.wave < THREADS_WAVES:
+        for q in range_constexpr(chunks + 1):
+            column = (
+                fx.min(c.tid * 16 + q * CHUNK * 2, Int32(hidden * 2 - 16))
+                if q == chunks
+                else c.tid * 16 + q * CHUNK * 2
+            )
+            weights[q] = ll.global_load(attn_w, column, count=4)
+        words, total = _read(c, site, token, words)
+        total = lanes.sum_up(total)
+        if c.lane == lanes.LAST_LANE:
+            ll.lds_store(c.lds, c.build.seam.red + c.wave * 4, total)
+    fx.barrier()
+    if c.wave < THREADS_WAVES:
+        s = ll.lds_load(c.lds, c.build.seam.red, count=4)
+        mean = ll.fma((s[0] + s[1]) + (s[2] + s[3]), Float32(1.0 / hidden), Float32(c.build.numerics.rms_eps))
+        scale = ll.rsq(mean)
+        a = {"w": weights, "normed_out": normed_out}
+        for q in range_constexpr(chunks):
+            _chunk(c, token, q, words[4 * q : 4 * q + 4], scale, a)
+        if c.wave < (hidden % CHUNK) // 512:
+            _chunk(c, token, chunks, words[4 * chunks :], scale, a)
+    mailbox.publish(c, c.build.scratch.xrdy + token * 16, 2)
+    fx.barrier()
