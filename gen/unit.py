@@ -22,8 +22,8 @@ class Expect:
     """What the code object of a unit must show.
 
     `lds_bytes`, `kernarg_bytes`: static LDS and kernarg segment. `block`: threads of a workgroup.
-    `mfma`: stage -> matrix instructions that one wave's pass through the source MLIR must hold, counted
-    statically, loops once. `errata`: codes of the arch spec. `max_vgprs`: register budget, if planned.
+    `mfma`: stage -> matrix instructions of one wave, by the source MLIR: loops of constant bounds counted
+    out, branches taken. `errata`: codes of the arch spec. `max_vgprs`: register budget, if planned.
     """
 
     lds_bytes: int | None = None

@@ -225,3 +225,11 @@ def test_barriers_are_judged_by_what_decides_their_region(
     (found,) = fails(toy, settings, compiler, CheckError)
     assert "MLIR_BARRIER" in found
     assert f"(templates/barriers.py.j2:{line})" in found
+
+
+def test_matrix_instructions_are_counted_through_loops_of_constant_bounds(
+    settings: Settings, compiler: Compiler
+) -> None:
+    toy = promise(unit("mfma_loop.py.j2", chain=5), mfma={"load": 10, "work": 1})
+
+    assert build(toy, settings, compiler)[0].manifest["mfma_by_stage"] == {"load": 10, "work": 1}
