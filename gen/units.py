@@ -26,7 +26,7 @@ def unit_of(specs: Specs, key: BuildKey) -> Unit:
         kernarg_bytes=plan.abi.kernarg_bytes,
         block=plan.block,
         mfma={m.stage: m.static for m in plan.cost.mfma},
-        stages=tuple(s.name for s in plan.stages),
+        stages=tuple(s.name for s in plan.stages if s.tasks),
         errata=arch.errata,
         max_vgprs=arch.registers.vgprs_per_simd_lane // (plan.waves // arch.machine.simds_per_cu),
     )
