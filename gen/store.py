@@ -31,7 +31,7 @@ from typing import Any
 import filelock
 import platformdirs
 
-from .compiler import FILES, features_for, remove_folder, scratch_folder
+from .compiler import FILES, remove_folder, scratch_folder
 from .findings import Finding, StoreError
 from .isa import Instruction, Resources, locate
 from .render import Rendered
@@ -79,7 +79,7 @@ def key_parts(unit: Unit, rendered: Rendered) -> dict[str, object]:
         "flydsl": importlib.metadata.version("flydsl"),
         "target": unit.target,
         "hints": dict(unit.hints),
-        "features": features_for(unit.expect),
+        "features": unit.features,
         "expect": unit.expect.to_json(),
     }
 

@@ -6,6 +6,21 @@
 //  - An Inst is self-contained: literals, inline constants and branch targets are resolved by the
 //    decoder, so that the machine never looks at code bytes.
 //  - Register operands carry their width in dwords; the decoder has checked alignment and range.
+//
+// Conventions the machine relies on (machine -> decoder; say so here if one has to change)
+//  - decode.hpp declares   bool decode(Arch, const std::uint8_t* code, std::size_t left, std::uint32_t pc, Inst& out,
+//                                      std::string& why);   false: unknown encoding, `why` says what
+//                          std::string disassemble(const Inst&);
+//    and the bindings of the decoder come in by   void bind_decode(nanobind::module_&);   NB_MODULE(_core) itself is
+//    in module.cpp (machine), which calls it.
+//  - v_cmp*: dst is vcc or an SGPR pair (dwords = 2). Carry ops: dst2 is the carry out, src[3] the carry in.
+//    v_cndmask: src[3] is the mask, VOP2 and VOP3 alike. fmamk / fmaak: always fma(src[0], src[1], src[2]), K in its
+//    place. fmac: D is an implicit third source. div_fmas reads VCC implicitly.
+//  - SOPK: the register operand is dst (s_cmpk too), imm is the constant. s_setreg: src[0], imm. s_getreg: dst, imm.
+//  - 64-bit operands: dwords = 2; constant `value` is the whole 64-bit value (integers sign-extended, f64 patterns for
+//    f64 ops, v_pk_*_f32: the 32-bit pattern in the low dword).
+//  - Atomics: dst.kind is none without return (sc0 = 0). MUBUF/DS loads: dst; stores: src[1].
+//  - v_mfma: dst, src[0..2] carry their full dword counts. An f8f6f4 operand has 8, 6 or 4 dwords by its format.
 #pragma once
 
 #include <cstdint>

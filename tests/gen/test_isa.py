@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from toys import unit
+
 from flymono.gen import isa
 from flymono.gen.build import Settings, build
 from flymono.gen.compiler import Compiler
 from flymono.gen.findings import CompileError
 from flymono.gen.store import Artefact
-from toys import unit
 
 # (first dword, bytes): one line a format, encodings as LLVM writes them for these archs.
 LENGTHS = [
@@ -59,7 +61,7 @@ def test_addresses_cover_the_code_without_gaps(artefact: Artefact) -> None:
     located = artefact.instructions
 
     assert located[0].pc == base
-    assert all(a.pc + a.size == b.pc for a, b in zip(located, located[1:], strict=False))
+    assert all(a.pc + a.size == b.pc for a, b in pairwise(located))
     assert located[-1].pc + located[-1].size == base + len(code)
     assert str(located[-1]) == "s_endpgm"
 

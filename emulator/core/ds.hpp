@@ -1,0 +1,16 @@
+// What the LDS families share.
+#pragma once
+
+#include "async.hpp"
+#include "lanes.hpp"
+
+namespace flymono {
+
+// Registers [row, row + dwords) come back with lgkmcnt.
+void ds_issue(Wave& w, const Code& c, u32 row, u32 dwords);
+// Lanes whose access lies inside the allocation (others are reported); `at` gets the byte addresses.
+u64 lds_lanes(Wave& w, const Code& c, const u32* address, u32 offset, u32 bytes, u32 align, u32* at);
+// Race bookkeeping (Options::lds_race).
+void lds_access(Wave& w, const Code& c, const u32* at, u64 mask, u32 bytes, bool write);
+
+}  // namespace flymono

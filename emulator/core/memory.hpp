@@ -1,0 +1,60 @@
+// Host memory as device memory: the buffers a launch may touch, and what it asked of each.
+//
+// Invariants
+//  - Device addresses are host addresses; nothing outside a registered buffer is ever dereferenced.
+//  - Buffers do not overlap; `find` returns the buffer that holds all of [lo, hi) or none.
+//  - Traffic is counted when an access issues: requested bytes by scope, unique bytes by a bitmap of bytes.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base.hpp"
+
+namespace flymono {
+
+struct Region {  // a named part of a buffer, for reports
+  std::string label;
+  u64 offset = 0, bytes = 0;
+};
+
+enum class Access : u8 { load, store, atomic };
+
+struct Traffic {
+  // [access][scope]: scope = sc0 | sc1 << 1 | nt << 2; scalar loads count as scope 0
+  std::array<std::array<u64, 8>, 3> requested{};
+  std::array<std::array<u64, 8>, 3> accesses{};  // lane accesses
+  std::vector<u64> loaded, stored;               // one bit a byte, made on the first access
+};
+
+struct Buffer {
+  std::string name;
+  u64 lo = 0, hi = 0;
+  bool writable = true;
+  std::vector<Region> regions;
+  Traffic traffic;
+
+  const Region* region(u64 address) const;
+  // Marks [at, at + n) as touched; `at` is an address inside the buffer.
+  void mark(bool store, u64 at, u64 n);
+  u64 unique(bool store) const;
+};
+
+class Memory {
+ public:
+  // Throws std::invalid_argument when the range is empty or overlaps another buffer.
+  Buffer& add(std::string name, u64 address, u64 bytes, bool writable);
+  void remove(const std::string& name);
+  Buffer* by_name(const std::string& name);
+  Buffer* find(u64 lo, u64 hi);
+  Buffer* nearest(u64 address);  // for messages
+  void reset_traffic();
+  const std::vector<std::unique_ptr<Buffer>>& buffers() const { return buffers_; }
+
+ private:
+  std::vector<std::unique_ptr<Buffer>> buffers_;  // sorted by address
+};
+
+}  // namespace flymono

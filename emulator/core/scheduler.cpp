@@ -1,0 +1,250 @@
+// Waves of all workgroups take turns; everything is resident, nothing is preempted for ever.
+//
+// Invariants
+//  - A wave that sleeps runs again when anything was stored since it last looked at memory; when nobody can run, all
+//    sleepers run for `idle_rounds` rounds, and then the grid is stuck: that is a finding, not a hang.
+//  - The order of turns is a function of options and seed only.
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+
+#include "machine.hpp"
+
+namespace flymono {
+namespace {
+
+constexpr u64 kSpinLimit = 400'000'000;  // instructions without any store, barrier or end: a spin without sleep
+
+void give_registers(Grid& g, u32 rows, bool check) {
+  const std::size_t per_wave = std::size_t{rows + kScratchRows} * kLanes, waves = g.waves.size();
+  const std::size_t bytes = per_wave * waves * sizeof(u32);
+  g.storage = std::make_unique<u8[]>(bytes + 64);  // zeroed
+  const auto base = (reinterpret_cast<std::uintptr_t>(g.storage.get()) + 63) & ~std::uintptr_t{63};
+  g.registers = reinterpret_cast<u32*>(base);
+  if (check) g.marks.assign((rows + kScratchRows) * waves, ByteMask{{kAllLanes, kAllLanes, kAllLanes, kAllLanes}});
+  for (std::size_t i = 0; i < waves; ++i) {
+    g.waves[i].v = g.registers + per_wave * i;
+    g.waves[i].rows = rows;
+    if (check) g.waves[i].vund = g.marks.data() + (rows + kScratchRows) * i;
+  }
+}
+
+// Initial scalars in the order of the launch ABI: user SGPRs, then workgroup ids.
+void set_scalars(Wave& w, const LaunchSpec& s, u32 group) {
+  u32 at = 0;
+  auto put = [&](u32 value) {
+    w.s[at] = value;
+    w.sund[at++] = 0;
+  };
+  auto put64 = [&](u64 value) {
+    put(static_cast<u32>(value));
+    put(static_cast<u32>(value >> 32));
+  };
+  if (s.dispatch_ptr) put64(0);
+  if (s.queue_ptr) put64(0);
+  if (s.kernarg_ptr) put64(s.kernarg);
+  if (s.dispatch_id) put64(0);
+  if (s.private_size) put(0);
+  for (u32 i = 0; i < s.preload_dwords; ++i) {
+    u32 value;
+    std::memcpy(&value, reinterpret_cast<const void*>(s.kernarg + 4 * (s.preload_offset + i)), 4);
+    put(value);
+  }
+  if (s.id_x) put(group);
+  if (s.id_y) put(0);
+  if (s.id_z) put(0);
+  if (s.info) put(0);
+}
+
+}  // namespace
+
+Grid& Machine::add_grid(Program& program, const LaunchSpec& s) {
+  auto owned = std::make_unique<Grid>();
+  Grid& g = *owned;
+  g.machine = this;
+  g.kernel = s.kernel;
+  g.program = &program;
+  g.workgroups = s.workgroups;
+  g.waves_per_group = (s.workitems + kLanes - 1) / kLanes;
+  g.lds_bytes = s.lds_bytes;
+  g.stages = s.stages;
+  g.counts.assign(program.code.size() + 1, 0);
+  g.site.assign(program.code.size() + 1, nullptr);
+  g.spans.assign(std::size_t{s.workgroups} * (s.stages.size() + 1), Span{});
+  g.waves = std::vector<Wave>(std::size_t{s.workgroups} * g.waves_per_group);
+  give_registers(g, s.vgprs, options.check);
+  for (u32 id = 0; id < s.workgroups; ++id) {
+    g.groups.push_back(std::make_unique<Workgroup>());
+    Workgroup& wg = *g.groups.back();
+    wg.id = id;
+    wg.live = g.waves_per_group;
+    wg.xcc = options.xcds ? (id + options.xcd_offset) % options.xcds : 0;
+    wg.lds.assign(s.lds_bytes, 0);
+    wg.waves = &g.waves[std::size_t{id} * g.waves_per_group];
+    if (options.check) {
+      wg.lds_undefined.assign(s.lds_bytes / 64 + 2, kAllLanes);
+      if (options.lds_race) wg.lds_writer.assign(s.lds_bytes / 4 + 1, 0), wg.lds_reader.assign(s.lds_bytes / 4 + 1, 0);
+    }
+    for (u32 i = 0; i < g.waves_per_group; ++i) {
+      Wave& w = wg.waves[i];
+      w.grid = &g;
+      w.wg = &wg;
+      w.id = static_cast<u8>(i);
+      w.ip = s.entry;
+      w.check = options.check;
+      w.agpr_base = s.accum_offset;
+      if (options.check) {
+        w.owner.assign(640, 0);
+        std::fill(std::begin(w.sund), std::end(w.sund), ~0u);
+        w.sund[kExec] = w.sund[kExec + 1] = 0;
+        w.scc_und = true;
+      }
+      const u32 here = std::min<u32>(kLanes, s.workitems - i * kLanes);
+      w.set_exec(here == kLanes ? kAllLanes : (u64{1} << here) - 1);
+      set_scalars(w, s, id);
+      for (u32 lane = 0; lane < kLanes; ++lane) w.v[lane] = i * kLanes + lane;  // v0: work-item id x
+      if (options.check) w.vund[0] = ByteMask{};
+    }
+  }
+  for (u32 i = 0; i < s.workgroups; ++i) g.order.push_back(i);
+  if (options.order == Order::reversed) std::reverse(g.order.begin(), g.order.end());
+  grids.push_back(std::move(owned));
+  return g;
+}
+
+void Machine::visit_order(Grid& g) {
+  if (options.order != Order::random) return;
+  for (std::size_t i = g.order.size(); i > 1; --i) std::swap(g.order[i - 1], g.order[random.below(i)]);
+}
+
+// One turn for everybody who can run. True: somebody did.
+bool Machine::round(Grid& g, bool wake_all) {
+  visit_order(g);
+  bool ran = false;
+  const bool shuffled = options.order == Order::random;
+  for (u32 id : g.order) {
+    if (options.order == Order::starve && id == options.starved && !wake_all) continue;
+    Workgroup& wg = *g.groups[id];
+    // A workgroup keeps its turn while its own waves pass barriers: good for locality, and any order is legal.
+    for (int pass = 0; pass < (shuffled ? 1 : 16) && wg.live; ++pass) {
+      bool here = false;
+      const u32 first = shuffled ? static_cast<u32>(random.below(g.waves_per_group)) : 0;
+      for (u32 k = 0; k < g.waves_per_group; ++k) {
+        Wave& w = wg.waves[(first + k) % g.waves_per_group];
+        if (w.state == State::sleeping && (stores != w.seen_stores || (wake_all && pass == 0))) w.state = State::running;
+        if (w.state != State::running) continue;
+        run_wave(w, shuffled ? 16 + static_cast<u32>(random.below(options.quantum)) : options.quantum);
+        here = true;
+        if (stop) return true;
+      }
+      ran |= here;
+      if (!here) break;
+    }
+  }
+  return ran;
+}
+
+void Machine::run() {
+  u64 idle = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
+  while (!stop) {
+    bool live = false, ran = false;
+    for (auto& g : grids)
+      for (auto& wg : g->groups) live |= wg->live != 0;
+    if (!live) return;
+    for (auto& g : grids) ran |= round(*g, false);
+    if (stop) return;
+    u64 passed = 0;
+    for (auto& g : grids)
+      for (auto& wg : g->groups) passed += wg->epoch + (g->waves_per_group - wg->live);
+    if (stores != last_stores || passed != last_passed) idle = 0, quiet_since = ticks;
+    last_stores = stores;
+    last_passed = passed;
+    if (!ran) {
+      if (++idle > options.idle_rounds) {
+        for (auto& g : grids) report_waiting(*g);
+        return;
+      }
+      clock_skip += 64;
+      for (auto& g : grids) ran |= round(*g, true);
+    }
+    if (!ran || ticks - quiet_since > kSpinLimit) {
+      for (auto& g : grids) report_waiting(*g);
+      return;
+    }
+    if (options.max_instructions && ticks > options.max_instructions) {
+      Finding f;
+      f.kind = "budget";
+      f.message = "stopped after " + std::to_string(ticks) + " instructions (the limit of this launch)";
+      return report(std::move(f), true);
+    }
+    if (progress && ticks - shown > 2'000'000) progress(shown = ticks);
+  }
+}
+
+// Every waiting wave, grouped by where it waits and what it polls.
+void Machine::report_waiting(Grid& g) {
+  struct Where {
+    State state;
+    u32 code, poll;
+    u64 address;
+    auto operator<=>(const Where&) const = default;
+  };
+  std::map<Where, std::vector<const Wave*>> where;
+  for (const Wave& w : g.waves) {
+    if (w.state == State::done) continue;
+    const bool barrier = w.state == State::barrier;
+    where[{w.state, barrier ? w.poll_code : w.ip ? w.ip - 1 : 0, w.poll_code, barrier ? 0 : w.poll_address}].push_back(&w);
+  }
+  u32 listed = 0;
+  for (const auto& [at, waves] : where) {
+    Finding f;
+    f.kind = "all-waiting";
+    f.kernel = g.kernel;
+    f.workgroup = waves[0]->wg->id;
+    f.wave = waves[0]->id;
+    f.pc = g.program->insts[at.code].pc;
+    f.text = text_of(g.program->insts[at.code]);
+    f.count = waves.size();
+    f.message = std::to_string(waves.size()) + (at.state == State::barrier ? " waves wait at a barrier" : at.state == State::sleeping
+                ? " waves sleep in a poll" : " waves spin");
+    if (at.address) {
+      f.other_pc = g.program->insts[at.poll].pc;
+      f.other_text = text_of(g.program->insts[at.poll]);
+      f.message += " on address " + hex(at.address);
+      if (const Buffer* b = memory.find(at.address, at.address + 1)) {
+        f.buffer = b->name;
+        f.message += " = " + b->name + " + " + std::to_string(at.address - b->lo);
+        if (const Region* r = b->region(at.address)) {
+          f.region = r->label;
+          f.message += " (" + r->label + " + " + std::to_string(at.address - b->lo - r->offset) + ")";
+        }
+      }
+    }
+    f.message += "; waves";
+    std::string names;
+    for (std::size_t i = 0; i < waves.size() && i < 16; ++i)
+      names += " " + std::to_string(waves[i]->wg->id) + "." + std::to_string(waves[i]->id);
+    f.message += names + (waves.size() > 16 ? " ..." : "");
+    if (++listed <= 64) findings.push_back(std::move(f));
+    else ++dropped_findings;
+  }
+  stop = true;
+}
+
+void Machine::report(Finding f, bool fatal) {
+  stop |= fatal;
+  for (Finding& old : findings)
+    if (old.kind == f.kind && old.pc == f.pc && old.other_pc == f.other_pc) {
+      ++old.count;
+      return;
+    }
+  if (findings.size() >= options.max_findings) {
+    ++dropped_findings;
+    stop = true;  // what follows is most likely a consequence
+    return;
+  }
+  findings.push_back(std::move(f));
+}
+
+}  // namespace flymono
