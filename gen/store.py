@@ -133,7 +133,7 @@ class Artefact:
 
     @property
     def stage_ranges(self) -> tuple[tuple[str, int, int], ...]:
-        """(stage, first PC, PC behind) with virtual addresses of the code object."""
+        """(stage, first PC, PC behind); a PC counts bytes from the kernel's entry, as in the emulator."""
         return tuple((str(n), int(a), int(b)) for n, a, b in self.manifest["stage_ranges"])
 
     @cached_property
