@@ -1,4 +1,4 @@
-"""K1's numbers as counts and ratios: registers, LDS, instructions, executed instructions, bytes, emulator speed.
+"""K1 in counts and ratios: registers, LDS, instructions, executed instructions, bytes, emulator speed.
 
     python bench/k1.py [--rows 6] [--json]
 
@@ -48,7 +48,9 @@ def rows_of(mark: Mark, result: RunResult) -> list[tuple[str, float, float | Non
     rows.append(("spills", result.resources["spills"], 0))
     rows.append(("executed wave instructions", result.counters.instructions, None))
     for name in WEIGHTS:
-        rows.append((f"{name}: requested over unique bytes", traffic[name].requested / traffic[name].unique, 1.02))
+        rows.append(
+            (f"{name}: requested over unique bytes", traffic[name].requested / traffic[name].unique, 1.02)
+        )
     return rows
 
 
@@ -61,22 +63,27 @@ def show(mark: Mark, result: RunResult, console: Console) -> bool:
         good = good and (limit is None or ours <= limit)
         table.add_row(name, f"{ours:,.6g}", "" if limit is None else f"{limit:,.6g}", ratio)
     rate = result.counters.instructions / result.counters.seconds
-    table.add_row("emulator, wave instructions a second", f"{rate:,.0f}", f"{RATE_MARK:,.0f}", f"{rate / RATE_MARK:.2f}")
+    table.add_row(
+        "emulator, wave instructions a second", f"{rate:,.0f}", f"{RATE_MARK:,.0f}", f"{rate / RATE_MARK:.2f}"
+    )
     console.print(table)
     return good
 
 
 def main() -> int:
     """Run K1 on both archs and compare the counts with the marks; 1 if one is above."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     results = [(m, run(Options(arch=m.arch, tp=m.tp, rows=args.rows))) for m in MARKS]
     if args.json:
-        print(json.dumps({r.build: dict((n, v) for n, v, _ in rows_of(m, r)) for m, r in results}, indent=2))
+        print(json.dumps({r.build: {n: v for n, v, _ in rows_of(m, r)} for m, r in results}, indent=2))
         return 0
-    return 0 if all([show(m, r, Console()) for m, r in results]) else 1
+    shown = [show(m, r, Console()) for m, r in results]
+    return 0 if all(shown) else 1
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
 
 def _emulate(
     kernel: Annotated[Path | None, typer.Argument(help="a linked code object (.hsaco)")] = None,
-    list_opcodes: Annotated[bool, typer.Option("--list-opcodes", help="what the emulator implements")] = False,
+    list_opcodes: Annotated[
+        bool, typer.Option("--list-opcodes", help="what the emulator implements")
+    ] = False,
     opcodes: Annotated[bool, typer.Option("--opcodes", help="what the kernel contains, with counts")] = False,
     disassemble: Annotated[bool, typer.Option("--disassemble", help="print the code")] = False,
 ) -> None:

@@ -34,7 +34,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
     finally:

@@ -94,7 +94,9 @@ def bind(plan: K1Plan, given: Mapping[str, torch.Tensor | int]) -> Bound:
     return Bound(values, frozenset(a.name for a in arguments if a.written))
 
 
-def to_launch(plan: K1Plan, bound: Bound, code: bytes, kernel: str, stages: tuple[tuple[str, int, int], ...]) -> Launch:
+def to_launch(
+    plan: K1Plan, bound: Bound, code: bytes, kernel: str, stages: tuple[tuple[str, int, int], ...]
+) -> Launch:
     """The launch of `bound` on a device, with the plan's region names for messages."""
     regions = {"scratch": [(r.name, r.offset, r.bytes) for r in plan.scratch.regions]}
     return Launch(code, kernel, plan.grid, tuple(bound.values.items()), bound.writable, regions, stages)

@@ -39,8 +39,9 @@ def restore(plan: K1Plan, saved: folder.Saved) -> tuple[K1Case, K1Weights]:
     """The case and the weights of a folder; FolderError lists what is missing."""
     key = plan.key
     stated = {
-        "rows": key.rows, "tp": key.tp, "rank": saved.facts.get("rank", 0), "ratio": key.ratio, "fold": key.fold,
-        "index": key.index, "window": key.window, "fp8": plan.strategy.fp8, "seed": saved.facts.get("seed", 0),
+        "rows": key.rows, "tp": key.tp, "ratio": key.ratio, "fold": key.fold, "index": key.index,
+        "window": key.window, "fp8": plan.strategy.fp8,
+        "rank": saved.facts.get("rank", 0), "seed": saved.facts.get("seed", 0),
     }  # fmt: skip
     names = [f.name for f in fields(K1Case) if f.name not in stated]
     published = {f.name: f.name for f in fields(K1Weights) if f.name != "block"}

@@ -91,7 +91,9 @@ def layer_kind(model: ModelSpec, layer: int) -> tuple[int, bool, bool]:
     top = model.topology
     if not 0 <= layer < len(top.compress_ratios):
         last = len(top.compress_ratios) - 1
-        raise UserError(f"there is no layer {layer}", fix=f"take 0 to {last}; {top.layers} to {last} are draft layers")
+        raise UserError(
+            f"there is no layer {layer}", fix=f"take 0 to {last}; {top.layers} to {last} are draft layers"
+        )
     first_draft = layer == top.layers
     fold = layer != 0 and layer not in top.engram_layers and not first_draft
     return top.compress_ratios[layer], fold, layer in top.index_source_layers
@@ -110,8 +112,9 @@ def prepare(options: Options, specs: Specs | None = None) -> Prepared:
     source = options.weights or seeded_file(model, layer, options.seed)
     weights = read_k1_weights(source, model, layer, plan.key.tp, options.rank)
     case = make_case(
-        model, rows=plan.key.rows, tp=plan.key.tp, rank=options.rank, ratio=plan.key.ratio, fold=plan.key.fold,
-        index=plan.key.index, window=plan.key.window, seed=options.seed, fp8=plan.strategy.fp8, first=layer == 0,
+        model, rows=plan.key.rows, tp=plan.key.tp, rank=options.rank, ratio=plan.key.ratio,
+        fold=plan.key.fold, index=plan.key.index, window=plan.key.window, seed=options.seed,
+        fp8=plan.strategy.fp8, first=layer == 0,
     )  # fmt: skip
     named = options.weights or f"seeded weights of layer {layer}"
     return Prepared(specs, model, plan, case, weights, str(named))

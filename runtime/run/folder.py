@@ -35,7 +35,9 @@ class Saved:
     facts: dict[str, int]  # what the reference needs beside the arguments: seed, rank, epoch
 
 
-def save(path: Path, name: str, build: str, values: Mapping[str, torch.Tensor | int], facts: Mapping[str, int]) -> None:
+def save(
+    path: Path, name: str, build: str, values: Mapping[str, torch.Tensor | int], facts: Mapping[str, int]
+) -> None:
     """Write `path/name.safetensors`, whole or not at all."""
     tensors = {k: v.contiguous() for k, v in values.items() if isinstance(v, torch.Tensor)}
     scalars = {k: v for k, v in values.items() if isinstance(v, int)}

@@ -44,7 +44,10 @@ def _stage_graph(result: RunResult) -> Any:
     level = {s.stage: i for i, s in enumerate(result.spans)}
     for i, s in enumerate(result.spans):
         figure.add_bar(
-            y=[s.stage], x=[s.last - s.first], base=[s.first], orientation="h",
+            y=[s.stage],
+            x=[s.last - s.first],
+            base=[s.first],
+            orientation="h",
             marker_color=_PALETTE[i % len(_PALETTE)],
             hovertext=f"{s.stage}: ticks {s.first:,} to {s.last:,}, {s.instructions:,} instructions",
         )
@@ -52,12 +55,24 @@ def _stage_graph(result: RunResult) -> Any:
     for producer, consumer, region in result.waits:
         if producer in level and consumer in level:
             figure.add_annotation(
-                x=at[consumer].first, y=consumer, ax=at[producer].last, ay=producer,
-                xref="x", yref="y", axref="x", ayref="y", showarrow=True, arrowhead=2, text=region,
+                x=at[consumer].first,
+                y=consumer,
+                ax=at[producer].last,
+                ay=producer,
+                xref="x",
+                yref="y",
+                axref="x",
+                ayref="y",
+                showarrow=True,
+                arrowhead=2,
+                text=region,
             )
     figure.update_layout(
-        showlegend=False, xaxis_title="ticks (executed wave instructions)", height=90 + 55 * len(level),
-        yaxis={"autorange": "reversed"}, margin={"t": 20},
+        showlegend=False,
+        xaxis_title="ticks (executed wave instructions)",
+        height=90 + 55 * len(level),
+        yaxis={"autorange": "reversed"},
+        margin={"t": 20},
     )
     return figure
 
@@ -72,20 +87,32 @@ def _workgroups(result: RunResult) -> Any:
         by_stage.setdefault(stage, []).append((workgroup, low, high))
     for i, (stage, bars) in enumerate(by_stage.items()):
         figure.add_bar(
-            name=stage, orientation="h", y=[b[0] for b in bars], x=[b[2] - b[1] for b in bars],
-            base=[b[1] for b in bars], marker_color=_PALETTE[i % len(_PALETTE)], marker_line_width=0,
+            name=stage,
+            orientation="h",
+            y=[b[0] for b in bars],
+            x=[b[2] - b[1] for b in bars],
+            base=[b[1] for b in bars],
+            marker_color=_PALETTE[i % len(_PALETTE)],
+            marker_line_width=0,
         )
     figure.update_layout(
-        barmode="overlay", height=700, bargap=0, xaxis_title="ticks", yaxis_title="workgroup", margin={"t": 20}
+        barmode="overlay",
+        height=700,
+        bargap=0,
+        xaxis_title="ticks",
+        yaxis_title="workgroup",
+        margin={"t": 20},
     )
     return figure
 
 
 def html(result: RunResult) -> str:
     """The report as one HTML text."""
-    figures = [("Error histograms (error over budget)", _histograms(result)),
-               ("Wait graph", _stage_graph(result)),
-               ("Workgroups", _workgroups(result))]
+    figures = [
+        ("Error histograms (error over budget)", _histograms(result)),
+        ("Wait graph", _stage_graph(result)),
+        ("Workgroups", _workgroups(result)),
+    ]
     script: bool | str = True
     blocks = []
     for title, figure in figures:
@@ -93,7 +120,9 @@ def html(result: RunResult) -> str:
             blocks.append((title, figure.to_html(full_html=False, include_plotlyjs=script)))
             script = False
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, autoescape=select_autoescape(["j2"])
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        autoescape=select_autoescape(["j2"]),
     )
     return environment.get_template("report.html.j2").render(result=result, blocks=blocks)
 

@@ -21,7 +21,10 @@ def show(path: Path, opcodes: bool, disassemble: bool) -> bool:
     code = CodeObject(path)
     console = Console()
     for name, kernel in code.kernels.items():
-        console.print(f"{name}: {code.arch}, {kernel.vgprs} VGPR, {kernel.lds_bytes} B LDS, {kernel.kernarg_bytes} B arguments")
+        console.print(
+            f"{name}: {code.arch}, {kernel.vgprs} VGPR, {kernel.lds_bytes} B LDS, "
+            f"{kernel.kernarg_bytes} B arguments"
+        )
     if disassemble:
         for pc, _, text in code.disassemble():
             print(f"{pc:6x}  {text}")

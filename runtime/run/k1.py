@@ -55,14 +55,18 @@ class Launched:
         return {r.name: scratch[r.offset : r.end] for r in plan.scratch.regions}
 
 
-def arguments_of(plan: K1Plan, case: K1Case, weights: K1Weights, epoch: int = 3) -> dict[str, torch.Tensor | int]:
+def arguments_of(
+    plan: K1Plan, case: K1Case, weights: K1Weights, epoch: int = 3
+) -> dict[str, torch.Tensor | int]:
     """Every launch argument that a case and a layer's weights give (the rest is the runner's).
 
     Weights become the device's copies here: exact, or WeightsError says which tensor and block are not.
     """
     given: dict[str, torch.Tensor | int] = {}
     copies = device_copies(weights, fp8=plan.strategy.fp8, layout=plan.strategy.weight_layout)
-    given.update({k: v.clone() for k, v in copies.items()})  # a copy as stored would be the reference's own tensor
+    given.update(
+        {k: v.clone() for k, v in copies.items()}
+    )  # a copy as stored would be the reference's own tensor
     known = {a.name for a in plan.abi.arguments}
     given.update({k: v.clone() for k, v in case.tensors().items() if k in known})
     for name in ("swa_stride", "swa_block", "comp_block", "bt_stride"):
@@ -92,7 +96,9 @@ def used_scratch(plan: K1Plan, epoch: int, seed: int) -> torch.Tensor:
     return scratch
 
 
-def launch(plan: K1Plan, artefact: Artefact, device: Device, given: Mapping[str, torch.Tensor | int]) -> Launched:
+def launch(
+    plan: K1Plan, artefact: Artefact, device: Device, given: Mapping[str, torch.Tensor | int]
+) -> Launched:
     """Launch K1 once on `device` with `given` arguments; buffers that are written are changed in place."""
     bound = bind(plan, given)
     counters = device.launch(to_launch(plan, bound, artefact.hsaco, artefact.kernel, artefact.stage_ranges))
@@ -116,7 +122,9 @@ def _traffic(plan: K1Plan, counters: Counters) -> tuple[ArgumentTraffic, ...]:
         if arg.type == "ptr" and arg.name in counters.traffic:
             seen, plan_row = counters.traffic[arg.name], planned.get(arg.name)
             stated = plan_row.requested_read + plan_row.requested_write if plan_row else 0
-            rows.append(ArgumentTraffic(arg.name, stated, seen.load_requested, seen.load_unique, seen.store_requested))
+            rows.append(
+                ArgumentTraffic(arg.name, stated, seen.load_requested, seen.load_unique, seen.store_requested)
+            )
     return tuple(rows)
 
 
@@ -128,7 +136,13 @@ def _digests(outputs: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
 
 def result_of(
-    plan: K1Plan, artefact: Artefact, device: str, seed: int, source: str, done: Launched, verdicts: tuple[Verdict, ...]
+    plan: K1Plan,
+    artefact: Artefact,
+    device: str,
+    seed: int,
+    source: str,
+    done: Launched,
+    verdicts: tuple[Verdict, ...],
 ) -> RunResult:
     """Everything that a report shows of one run."""
     r = artefact.resources
@@ -139,6 +153,6 @@ def result_of(
     waits = tuple((s.producer, s.stage, s.region) for s in plan.sites)
     return RunResult(
         build=plan.key.id, device=device, seed=seed, source=source, verdicts=verdicts, resources=figures,
-        counters=done.counters, traffic=_traffic(plan, done.counters), spans=spans_of(done.counters), waits=waits,
-        digests=_digests(done.outputs(plan)),
+        counters=done.counters, traffic=_traffic(plan, done.counters), spans=spans_of(done.counters),
+        waits=waits, digests=_digests(done.outputs(plan)),
     )  # fmt: skip

@@ -74,4 +74,6 @@ def spans_of(counters: Counters) -> tuple[StageSpan, ...]:
         first[stage] = min(low, first.get(stage, low))
         last[stage] = max(high, last.get(stage, high))
     done = {stage: sum(ops.values()) for stage, ops in counters.by_stage.items()}
-    return tuple(StageSpan(s, first[s], last[s], done.get(s, 0)) for s in sorted(first, key=lambda s: first[s]))
+    return tuple(
+        StageSpan(s, first[s], last[s], done.get(s, 0)) for s in sorted(first, key=lambda s: first[s])
+    )

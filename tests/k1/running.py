@@ -36,16 +36,18 @@ def options(build: str, **changes: object) -> Options:
     """Run options of a build id."""
     key = BuildKey.parse(build)
     stated = {
-        "arch": key.arch, "tp": key.tp, "rows": key.rows, "ratio": key.ratio, "fold": key.fold, "index": key.index,
-        "window": key.window, "timeline": key.timeline,
+        "arch": key.arch, "tp": key.tp, "rows": key.rows, "ratio": key.ratio, "fold": key.fold,
+        "index": key.index, "window": key.window, "timeline": key.timeline,
     }  # fmt: skip
     return Options(**{**stated, **changes})
 
 
-def build_id(arch: str, tp: int, rows: int, ratio: int = 2, fold: bool = True, index: bool = False, window: int = 128) -> str:
+def build_id(
+    arch: str, tp: int, rows: int, ratio: int = 2, fold: bool = True, index: bool = False, window: int = 128
+) -> str:
     return BuildKey(
-        kind="k1", arch=arch, tp=tp, rows=rows, ratio=ratio, fold=fold, index=index, window=window, timeline=False,
-        model="dsv41",
+        kind="k1", arch=arch, tp=tp, rows=rows, ratio=ratio, fold=fold, index=index, window=window,
+        timeline=False, model="dsv41",
     ).id  # fmt: skip
 
 
@@ -93,4 +95,8 @@ def wrong(verdicts: tuple[Verdict, ...]) -> list[str]:
 def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> list[str]:
     """Names of outputs whose bytes differ."""
     assert a.keys() == b.keys()
-    return [n for n in a if not torch.equal(a[n].reshape(-1).view(torch.uint8), b[n].reshape(-1).view(torch.uint8))]
+    return [
+        n
+        for n in a
+        if not torch.equal(a[n].reshape(-1).view(torch.uint8), b[n].reshape(-1).view(torch.uint8))
+    ]

@@ -1,4 +1,4 @@
-"""An edited spec flows through plan, kernel and result without another edit, or is refused with its reason."""
+"""An edited spec flows through plan, kernel and result without another edit, or is refused."""
 
 from __future__ import annotations
 
