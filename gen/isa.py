@@ -105,6 +105,16 @@ class Resources:
 
 def resources(hsaco: bytes) -> list[Resources]:
     """Figures of every kernel in a code object, in its own order. Raises CompileError if it has no note."""
+    return [_figures(kernel) for kernel in _metadata(hsaco)]
+
+
+def argument_layout(hsaco: bytes) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Kernel -> (offset, size) of each argument in the kernarg segment, hidden ones included."""
+    kernels = _metadata(hsaco)
+    return {k[".name"]: tuple((a[".offset"], a[".size"]) for a in k.get(".args", ())) for k in kernels}
+
+
+def _metadata(hsaco: bytes) -> list[dict[str, Any]]:
     for section in ELFFile(io.BytesIO(hsaco)).iter_sections():
         if section["sh_type"] != "SHT_NOTE":
             continue
@@ -112,7 +122,7 @@ def resources(hsaco: bytes) -> list[Resources]:
             if note["n_name"] == "AMDGPU" and note["n_type"] in (32, "NT_AMDGPU_METADATA"):
                 data = note["n_descdata"] if "n_descdata" in note else note["n_desc"]
                 desc = data if isinstance(data, bytes) else data.encode("latin-1")
-                return [_figures(k) for k in msgpack.unpackb(desc)["amdhsa.kernels"]]
+                return list(msgpack.unpackb(desc)["amdhsa.kernels"])
     raise CompileError(
         [
             Finding(
