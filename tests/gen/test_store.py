@@ -15,6 +15,8 @@ from typing import Any
 
 import filelock
 import pytest
+from toys import TEMPLATES, promise, unit
+
 from flymono.gen import build as build_module
 from flymono.gen import store as store_module
 from flymono.gen.build import Settings, build, build_all
@@ -22,7 +24,6 @@ from flymono.gen.compiler import Compiler
 from flymono.gen.findings import StoreError
 from flymono.gen.render import render
 from flymono.gen.store import Artefact, Store, key_of, load
-from toys import TEMPLATES, promise, unit
 
 
 @pytest.fixture
