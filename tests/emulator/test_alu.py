@@ -5,9 +5,11 @@ import pytest
 from asm import EXEC, Ins, Literal, s, v
 from cases import (
     CMPX_NAMES,
+    PACKED16_NAMES,
     PACKED_NAMES,
     SCALAR_NAMES,
     VECTOR_NAMES,
+    packed16_cases,
     packed_cases,
     random_state,
     rng_of,
@@ -54,6 +56,11 @@ def test_packed(name: str, arch: str) -> None:
     check_all(arch, packed_cases(name))
 
 
+@pytest.mark.parametrize(("name", "arch"), matrix(PACKED16_NAMES))
+def test_packed16(name: str, arch: str) -> None:
+    check_all(arch, packed16_cases(name))
+
+
 @pytest.mark.parametrize("name", [n for n in TRANSCENDENTAL if implemented(n)])
 def test_transcendental_exact_model_is_correctly_rounded(name: str) -> None:
     """The oracle rounds the exact value once; the default model must give those bits (a wider sweep of
@@ -88,9 +95,10 @@ def test_inline_float_in_integer_operand_is_its_f32_pattern() -> None:
 
 
 def test_not_implemented_is_an_error() -> None:
-    """v_cvt_i32_f64 (VOP1 3) is in no kernel: it must be refused by name or by its bytes, never skipped."""
-    with pytest.raises(Exception, match=r"(?i)implement|unknown|v_cvt_i32_f64"):
-        execute("gfx942", bytes.fromhex("0007087e"))
+    """An unallocated number (VOP1 120) and an operation that nobody needs (v_cvt_off_f32_i4): refused, not skipped."""
+    for code in ("00f1087e", "001d087e"):
+        with pytest.raises(ValueError, match=r"(?i)implement|unknown|number"):
+            execute("gfx942", bytes.fromhex(code))
 
 
 def test_gfx950_operations_are_refused_on_gfx942() -> None:

@@ -15,6 +15,15 @@ PLAIN = [(t.name, t.arch) for t in TABLES] + [
     ("v_mfma_f32_16x16x32_bf8_fp8", "gfx942"),
     ("v_mfma_f32_16x16x32_fp8_bf8", "gfx950"),
     ("v_mfma_f32_4x4x4_16b_f16", "gfx942"),
+    ("v_mfma_f32_4x4x4_16b_bf16", "gfx942"),
+    ("v_mfma_f32_16x16x4_4b_f16", "gfx942"),
+    ("v_mfma_f32_16x16x4_4b_bf16", "gfx942"),
+    ("v_mfma_i32_16x16x32_i8", "gfx942"),
+    ("v_mfma_i32_32x32x16_i8", "gfx942"),
+    ("v_mfma_i32_32x32x32_i8", "gfx950"),
+    ("v_mfma_f32_32x32x8_f16", "gfx942"),
+    ("v_mfma_f32_32x32x16_f16", "gfx950"),
+    ("v_mfma_f32_32x32x16_bf8_fp8", "gfx950"),
 ]
 
 

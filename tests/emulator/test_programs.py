@@ -27,7 +27,7 @@ def test_traffic_is_counted(arch: str) -> None:
     a, b, c = np.zeros(1024, np.float32), np.zeros(1024, np.float32), np.zeros(1024, np.float32)
     traffic = launch(arch, "vadd", (a, b, c), 1024).traffic
     assert traffic["a"].requested == traffic["b"].requested == traffic["c"].requested == 4096
-    assert traffic["a"].unique == 4096
+    assert traffic["a"].unique_loaded == 4096 and traffic["c"].unique_stored == 4096
 
 
 @both
