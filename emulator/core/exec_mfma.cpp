@@ -67,18 +67,20 @@ inline float decode(u32 x) {
   if constexpr (T == Type::e2m1) return f32(bits(f32((x & 7) << 22) * 0x1p126f) | (x & 8) << 28);
 }
 
-// n elements of item `item` in consecutive lanes from `lane`.
-template <Type T>
-inline void decode_lanes(const u32* rows, int item, int lane, int n, double* out) {
+// N elements of item `item` in consecutive lanes from `lane`, times `scale` where there is one.
+template <Type T, int N, bool Scaled = false>
+inline void decode_lanes(const u32* rows, int item, int lane, double* out, const double* scale = nullptr) {
   constexpr int w = width(T);
   const int bit = item * w, shift = bit & 31;
   const u32* r = rows + (bit >> 5) * kLanes + lane;
   constexpr u32 mask = w == 32 ? ~0u : (1u << (w & 31)) - 1;
+  alignas(64) float x[N];
   if (w == 6 && shift + w > 32) {
-    for (int i = 0; i < n; ++i) out[i] = decode<T>((r[i] >> shift | r[i + kLanes] << (32 - shift)) & mask);
-    return;
+    for (int i = 0; i < N; ++i) x[i] = decode<T>((r[i] >> shift | r[i + kLanes] << (32 - shift)) & mask);
+  } else {
+    for (int i = 0; i < N; ++i) x[i] = decode<T>(r[i] >> shift & mask);
   }
-  for (int i = 0; i < n; ++i) out[i] = decode<T>(r[i] >> shift & mask);
+  for (int i = 0; i < N; ++i) out[i] = Scaled ? x[i] * scale[i] : double{x[i]};
 }
 
 struct Matrices {            // decoded operands of one block
@@ -138,8 +140,8 @@ void mfma(Wave& w, const Code& c) {
   alignas(64) u32 result[Blocks][M * N];
   for (int block = 0; block < Blocks; ++block) {
     for (int k = 0; k < K; ++k) {
-      decode_lanes<TA>(ra, k % kl, M * (block + Blocks * (k / kl)), M, x.a + k * M);
-      decode_lanes<TB>(rb, k % kl, N * (block + Blocks * (k / kl)), N, x.b + k * N);
+      decode_lanes<TA, M>(ra, k % kl, M * (block + Blocks * (k / kl)), x.a + k * M);
+      decode_lanes<TB, N>(rb, k % kl, N * (block + Blocks * (k / kl)), x.b + k * N);
     }
     if constexpr (TA == Type::i8) {
       alignas(64) u32 ci[M * N];
@@ -174,7 +176,7 @@ int k_of(bool eight_bit, int groups, int g, int t) {
   return t < 16 ? 16 * g + t : 16 * groups + 16 * g + (t - 16);
 }
 
-double scale_value(u32 byte) { return byte == 255 ? NAN : std::ldexp(1.0, static_cast<int>(byte) - 127); }
+inline double scale_value(u32 byte) { return byte == 255 ? NAN : f64(u64{byte + (1023 - 127)} << 52); }  // 2^(byte - 127)
 
 // scales[kb][i]: one E8M0 byte for a row (column) and block of 32 k
 void load_scales(Wave& w, const Code& c, int which, int edge, int blocks, double* out) {
@@ -189,29 +191,27 @@ void load_scales(Wave& w, const Code& c, int which, int edge, int blocks, double
     }
 }
 
-template <Type T>
-void decode_scaled(const u32* rows, int edge, const double* scales, double* out) {
-  const int groups = kLanes / edge;
+template <Type T, int Edge>
+void decode_scaled(const u32* rows, const double* scales, double* out) {
+  constexpr int groups = kLanes / Edge;
   for (int g = 0; g < groups; ++g)
     for (int t = 0; t < 32; ++t) {
       const int k = k_of(width(T) == 8, groups, g, t);
-      double* to = out + k * edge;
-      decode_lanes<T>(rows, t, edge * g, edge, to);
-      const double* scale = scales + k / 32 * edge;
-      for (int i = 0; i < edge; ++i) to[i] *= scale[i];
+      decode_lanes<T, Edge, true>(rows, t, Edge * g, out + k * Edge, scales + k / 32 * Edge);
     }
 }
 
-bool decode_operand(Wave& w, const Code& c, int which, u32 format, int edge, double* out) {
+template <int Edge>
+bool decode_operand(Wave& w, const Code& c, int which, u32 format, double* out) {
   double scales[4 * 32];
-  load_scales(w, c, which, edge, edge == 16 ? 4 : 2, scales);
+  load_scales(w, c, which, Edge, Edge == 16 ? 4 : 2, scales);
   const u32* rows = w.row(c.src[which].index);
   switch (format) {
-    case 0: decode_scaled<Type::e4m3>(rows, edge, scales, out); return true;
-    case 1: decode_scaled<Type::e5m2>(rows, edge, scales, out); return true;
-    case 2: decode_scaled<Type::e2m3>(rows, edge, scales, out); return true;
-    case 3: decode_scaled<Type::e3m2>(rows, edge, scales, out); return true;
-    case 4: decode_scaled<Type::e2m1>(rows, edge, scales, out); return true;
+    case 0: decode_scaled<Type::e4m3, Edge>(rows, scales, out); return true;
+    case 1: decode_scaled<Type::e5m2, Edge>(rows, scales, out); return true;
+    case 2: decode_scaled<Type::e2m3, Edge>(rows, scales, out); return true;
+    case 3: decode_scaled<Type::e3m2, Edge>(rows, scales, out); return true;
+    case 4: decode_scaled<Type::e2m1, Edge>(rows, scales, out); return true;
     default: fatal(w, c, "unimplemented", "f8f6f4 operand format " + std::to_string(format)); return false;
   }
 }
@@ -220,7 +220,7 @@ template <int Edge, int K>
 void f8f6f4(Wave& w, const Code& c) {
   if (!supported_operands(w, c)) return;
   static thread_local Matrices x;
-  if (!decode_operand(w, c, 0, c.inst->cbsz, Edge, x.a) || !decode_operand(w, c, 1, c.inst->blgp, Edge, x.b)) return;
+  if (!decode_operand<Edge>(w, c, 0, c.inst->cbsz, x.a) || !decode_operand<Edge>(w, c, 1, c.inst->blgp, x.b)) return;
   const DLayout layout{Edge, Edge, 1};
   load_c(w, c, layout, 0, reinterpret_cast<u32*>(x.c));
   MfmaTask t{Edge, Edge, K, x.a, x.b, x.c, x.d};
