@@ -2,9 +2,9 @@
 
 import pytest
 from asm import Ins, Reg, encode, v
-from cases import EXECS, random_state, rng_of
 from differ import check, core, implemented
 from oracle.state import LANES, State
+from states import EXECS, random_state, rng_of
 
 LDS_BYTES = 8192
 READS = {
@@ -17,7 +17,9 @@ READS = {
     "ds_read_u16": 2,
     "ds_read_i16": 2,
 }
-WRITES = {"ds_write_b8_d16_hi": 1, "ds_write_b16_d16_hi": 2,
+WRITES = {
+    "ds_write_b8_d16_hi": 1,
+    "ds_write_b16_d16_hi": 2,
     "ds_write_b8": 1,
     "ds_write_b16": 2,
     "ds_write_b32": 4,
@@ -35,10 +37,16 @@ DOUBLES = {
     "ds_write2st64_b32": 256,
     "ds_write2st64_b64": 512,
 }
-_KINDS = {"add": "u", "sub": "u", "rsub": "u", "inc": "u", "dec": "u", "and": "b", "or": "b", "xor": "b", "mskor": "b",
-          "cmpst": "b", "wrxchg": "b", "min": "iu", "max": "iu"}  # fmt: skip
-ATOMICS = [f"ds_{name}_{rtn}{kind}{bits}" for name, kinds in _KINDS.items() for kind in kinds for rtn in ("", "rtn_")
-           for bits in (32, 64) if rtn or name != "wrxchg"]  # fmt: skip
+_KINDS = dict.fromkeys(("add", "sub", "rsub", "inc", "dec"), "u")
+_KINDS |= dict.fromkeys(("and", "or", "xor", "mskor", "cmpst", "wrxchg"), "b") | dict.fromkeys(("min", "max"), "iu")
+ATOMICS = [
+    f"ds_{name}_{rtn}{kind}{bits}"
+    for name, kinds in _KINDS.items()
+    for kind in kinds
+    for rtn in ("", "rtn_")
+    for bits in (32, 64)
+    if rtn or name != "wrxchg"
+]
 COMMUTE = ("add", "and", "or", "xor", "min", "max")
 
 
@@ -121,7 +129,8 @@ def test_two_addresses(name: str) -> None:
 
 @pytest.mark.parametrize("name", ATOMICS)
 def test_atomics(name: str) -> None:
-    """Distinct addresses with and without return; without return also colliding ones where operations commute."""
+    """Distinct addresses with and without return; without return also colliding ones where operations
+    commute."""
     _need(name)
     width, rng = int(name[-2:]) // 32, rng_of("atomic", name)
     dst = (v(16, width),) if "_rtn_" in name else ()
@@ -132,12 +141,16 @@ def test_atomics(name: str) -> None:
         state = _state(name, shape, addresses)
         for lane in range(0, LANES, 2):  # half of the lanes hold what memory holds, or one beside it
             at = addresses[lane] + 64
-            state.v[4, lane] = int.from_bytes(state.lds[at:at + 4].tobytes(), "little") + rng.choice((0, 0, 1))
+            state.v[4, lane] = int.from_bytes(state.lds[at : at + 4].tobytes(), "little") + rng.choice(
+                (0, 0, 1)
+            )
             if width == 2:
-                state.v[5, lane] = int.from_bytes(state.lds[at + 4:at + 8].tobytes(), "little")
+                state.v[5, lane] = int.from_bytes(state.lds[at + 4 : at + 8].tobytes(), "little")
         check("gfx942", Ins(name, dst, src, imm=64), state)
     if not dst and name.split("_")[1] in COMMUTE:
-        check("gfx942", Ins(name, dst, src), _state(name, "random", [16 * (lane % 5) for lane in range(LANES)]))
+        check(
+            "gfx942", Ins(name, dst, src), _state(name, "random", [16 * (lane % 5) for lane in range(LANES)])
+        )
 
 
 def test_equal_writes_to_one_address_are_allowed() -> None:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from asm import EXEC, Inline, Ins, Reg, encode, v
-from cases import exec_mask, random_state, rng_of
 from differ import check, core, implemented
 from oracle import mfma as om
 from oracle.state import State
+from states import exec_mask, random_state, rng_of
 from test_mfma_layout import TABLES, Table, pack
 
 from flymono.emulator.execute import execute

@@ -4,10 +4,10 @@ import numpy as np
 import opcodes as oc
 import pytest
 from asm import EXEC, Inline, Ins, Operand, Reg, encode, s, v
-from cases import random_state, rng_of
 from differ import ROWS, implemented
 from oracle import vmem
 from oracle.state import LANES, State
+from states import random_state, rng_of
 
 from flymono.emulator.execute import execute
 
@@ -206,6 +206,7 @@ def test_atomics(family: str, name: str) -> None:
                 resource = _resource(state, 8, data.ctypes.data, BYTES)
                 state.v[0, 7] = BYTES + 8 * 5
                 src = (v(0), resource, None, operand)
+                dst = (v(2, width),) if returns else ()  # MUBUF has one data field: the old value replaces it
             both(Ins(full, dst, src, sc0=returns, offen=family == "buffer"), state, data)
 
 
