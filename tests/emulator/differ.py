@@ -67,7 +67,8 @@ def _result_format(name: str, arch: str) -> tuple[sf.Format | None, int]:
 
 
 def _one_nan(ins: Ins, arch: str, state: State) -> np.ndarray:
-    """The vector registers with every NaN that `ins` may have written replaced by one code (and MFMA zeros by +0)."""
+    """The vector registers with every NaN that `ins` may have written replaced by one code (and MFMA zeros
+    by +0)."""
     fmt, bits = _result_format(ins.name, arch)
     v = state.v.copy()
     if fmt is None or not ins.dst or ins.dst[0].kind != "v":
@@ -128,7 +129,8 @@ def check_all(arch: str, cases: list[tuple[Ins, State]]) -> None:
         try:
             check(arch, ins, state)
         except ValueError as refused:
-            # Float compares of the SDWA form are in the ISA and in no compiler's output: refused, never wrong.
+            # Float compares of the SDWA form are in the ISA and in no compiler's output: refused, never
+            # wrong.
             assert ins.sdwa and "_cmp" in ins.name and "SDWA form" in str(refused), refused
 
 

@@ -38,7 +38,9 @@ DOUBLES = {
     "ds_write2st64_b64": 512,
 }
 _KINDS = dict.fromkeys(("add", "sub", "rsub", "inc", "dec"), "u")
-_KINDS |= dict.fromkeys(("and", "or", "xor", "mskor", "cmpst", "wrxchg"), "b") | dict.fromkeys(("min", "max"), "iu")
+_KINDS |= dict.fromkeys(("and", "or", "xor", "mskor", "cmpst", "wrxchg"), "b") | dict.fromkeys(
+    ("min", "max"), "iu"
+)
 ATOMICS = [
     f"ds_{name}_{rtn}{kind}{bits}"
     for name, kinds in _KINDS.items()

@@ -11,7 +11,9 @@ from .state import MASK32, State, signed
 
 _SINGLE = re.compile(r"ds_(read|write)_(b8|b16|b32|b64|b96|b128|u8|i8|u16|i16)$")
 _DOUBLE = re.compile(r"ds_(read|write)2(st64)?_b(32|64)$")
-_ATOMIC = re.compile(r"ds_(add|sub|rsub|inc|dec|min|max|and|or|xor|mskor|wrxchg|cmpst)_(rtn_)?([iub])(32|64)$")
+_ATOMIC = re.compile(
+    r"ds_(add|sub|rsub|inc|dec|min|max|and|or|xor|mskor|wrxchg|cmpst)_(rtn_)?([iub])(32|64)$"
+)
 _HIGH = re.compile(r"ds_write_b(8|16)_d16_hi$")
 BYTES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 
@@ -61,7 +63,8 @@ def _double(state: State, ins: Ins, kind: str, size: int, stride: int) -> None:
 
 
 def combine(name: str, sign: str, bits: int, old: int, data: int, second: int = 0) -> int:
-    """The new memory value of an integer atomic (DS names; `second` is the other datum of mskor and cmpst)."""
+    """The new memory value of an integer atomic (DS names; `second` is the other datum of mskor and
+    cmpst)."""
     if name in ("min", "max"):
         pick = min if name == "min" else max
         return pick(signed(old, bits), signed(data, bits)) if sign == "i" else pick(old, data)

@@ -31,5 +31,13 @@ def step(state: State, ins: Ins, arch: str) -> None:
 def knows(name: str) -> bool:
     """Whether a per-lane, scalar or lane operation of this name has an oracle (memory and MFMA go by
     pattern)."""
-    families = (valu.OPS, salu.OPS, salu.SAVEEXEC, salu.WREXEC, lanes.OPS, valu_float.PACKED, valu_narrow.PACKED16)
+    families = (
+        valu.OPS,
+        salu.OPS,
+        salu.SAVEEXEC,
+        salu.WREXEC,
+        lanes.OPS,
+        valu_float.PACKED,
+        valu_narrow.PACKED16,
+    )
     return any(name in family for family in families)

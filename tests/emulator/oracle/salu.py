@@ -82,7 +82,9 @@ for _bits in (32, 64):
     op(f"s_bcnt0_i32_b{_bits}", _bits)(lambda scc, a, n=_bits: _nonzero(n - a.bit_count(), 32))
     op(f"s_ff1_i32_b{_bits}", _bits)(lambda scc, a: ((a & -a).bit_length() - 1, None))
     op(f"s_flbit_i32_b{_bits}", _bits)(lambda scc, a, n=_bits: (n - a.bit_length() if a else -1, None))
-    op(f"s_ff0_i32_b{_bits}", _bits)(lambda scc, a, n=_bits: ((~a & a + 1 & (1 << n) - 1).bit_length() - 1, None))
+    op(f"s_ff0_i32_b{_bits}", _bits)(
+        lambda scc, a, n=_bits: ((~a & a + 1 & (1 << n) - 1).bit_length() - 1, None)
+    )
     op(f"s_brev_b{_bits}", _bits)(lambda scc, a, n=_bits: (int(f"{a:0{n}b}"[::-1], 2), None))
     op(f"s_cmp_eq_u{_bits}", _bits)(lambda scc, a, b: (None, int(a == b)))
     op(f"s_cmp_lg_u{_bits}", _bits)(lambda scc, a, b: (None, int(a != b)))
@@ -100,7 +102,9 @@ def _field(a: int, control: int, bits: int, is_signed: bool) -> Result:
 
 op("s_absdiff_i32")(lambda scc, a, b: _nonzero(abs(signed(signed(a) - signed(b))), 32))
 op("s_bfm_b64", 64)(lambda scc, a, b: (((1 << (a & 63)) - 1) << (b & 63), None))
-op("s_flbit_i32")(lambda scc, a: (32 - (~a & MASK32 if a >> 31 else a).bit_length() if a not in (0, MASK32) else -1, None))
+op("s_flbit_i32")(
+    lambda scc, a: (32 - (~a & MASK32 if a >> 31 else a).bit_length() if a not in (0, MASK32) else -1, None)
+)
 op("s_bitcmp0_b64", 64)(lambda scc, a, b: (None, int(not a >> (b & 63) & 1)))
 op("s_bitcmp1_b64", 64)(lambda scc, a, b: (None, a >> (b & 63) & 1))
 op("s_bfe_u64", 64)(lambda scc, a, b: _field(a, b, 64, False))
@@ -205,7 +209,15 @@ def operand_bits(name: str, bits: int) -> tuple[int, int]:
     """Widths of the two sources: the shift count of a 64-bit shift is a single register."""
     if name in ("s_bfm_b64", "s_bitset0_b64", "s_bitset1_b64"):
         return 32, 32
-    wide_first = ("s_lshl_b64", "s_lshr_b64", "s_ashr_i64", "s_bfe_u64", "s_bfe_i64", "s_bitcmp0_b64", "s_bitcmp1_b64")
+    wide_first = (
+        "s_lshl_b64",
+        "s_lshr_b64",
+        "s_ashr_i64",
+        "s_bfe_u64",
+        "s_bfe_i64",
+        "s_bitcmp0_b64",
+        "s_bitcmp1_b64",
+    )
     return (bits, 32) if name in wide_first else (bits, bits)
 
 

@@ -64,7 +64,8 @@ def destination_width(vop: Vop) -> int:
 
 
 def _source(state: State, ins: Ins, i: int, lane: int | None, kind: str) -> int:
-    """Source i as the operation sees it; a DPP source lane of None reads 0, and modifiers act on that 0 too."""
+    """Source i as the operation sees it; a DPP source lane of None reads 0, and modifiers act on that 0
+    too."""
     operand: Operand = ins.src[i]
     value = 0 if lane is None else state.read(operand, lane, kind)
     if ins.sdwa and i < 2:

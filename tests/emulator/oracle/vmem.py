@@ -140,7 +140,8 @@ def _new_value(name: str, bits: int, old: int, data: int) -> int:
 
 
 def atomic(state: State, ins: Ins, memory: Memory) -> None:
-    """Global and raw buffer atomics, 32 and 64 bits; sc0 returns the old value. Out of a buffer: 0 / dropped."""
+    """Global and raw buffer atomics, 32 and 64 bits; sc0 returns the old value. Out of a buffer: 0 /
+    dropped."""
     found = _ATOMIC.match(ins.name)
     if not found:
         raise KeyError(ins.name)
@@ -151,7 +152,9 @@ def atomic(state: State, ins: Ins, memory: Memory) -> None:
         address, inside = _atomic_address(state, ins, lane)
         old = memory.load(address, bits // 8) if inside else 0
         if inside:
-            memory.store(address, bits // 8, _new_value(found[1], bits, old, state.vector(data_register, lane)))
+            memory.store(
+                address, bits // 8, _new_value(found[1], bits, old, state.vector(data_register, lane))
+            )
         before[lane] = old
     if ins.sc0:
         _commit(state, ins, before)
