@@ -250,3 +250,15 @@ def test_early_returns_do_not_hide_a_missing_wait() -> None:
 
 def test_literal_is_not_a_register() -> None:
     assert not run(Ins("v_mov_b32", (v(31),), (Literal(0x12345),)), STORE.but(src=(v(0), s(4, 2), v(31))))
+
+
+WIDE = Ins("global_store_dwordx4", (), (v(0), s(4, 2), v(20, 4)))
+OVERWRITE = Ins("v_mov_b32", (v(22),), (v(0),))
+
+
+def test_wide_store_still_reads_its_data() -> None:
+    """A VALU write right behind a store of more than 64 bits may change what is stored; s_nop 1 cures it."""
+    rows: dict[int, object] = dict.fromkeys(range(20, 24), 5) | {0: np.arange(64, dtype=np.uint32) * 16}
+    assert run(WIDE, OVERWRITE, vgprs=rows)
+    assert not run(WIDE, Ins("s_nop", imm=1), OVERWRITE, vgprs=rows)
+    assert not run(WIDE, OVERWRITE.but(dst=(v(24),)), vgprs=rows)

@@ -144,22 +144,29 @@ plain("v_frexp_mant_f32", "f32", _frexp_mant)
 
 # ---- packed 16-bit: op_sel picks the halves of the low result, op_sel_hi those of the high one
 _PACKED: dict[str, Callable[..., int]] = {
-    "v_pk_add_u16": lambda a, b: a + b, "v_pk_add_i16": lambda a, b: a + b,
-    "v_pk_sub_u16": lambda a, b: a - b, "v_pk_sub_i16": lambda a, b: a - b,
-    "v_pk_mul_lo_u16": lambda a, b: a * b, "v_pk_mad_u16": lambda a, b, c: a * b + c,
-    "v_pk_mad_i16": lambda a, b, c: a * b + c,
-    "v_pk_lshlrev_b16": lambda a, b: b << (a & 15), "v_pk_lshrrev_b16": lambda a, b: b >> (a & 15),
-    "v_pk_ashrrev_i16": lambda a, b: signed(b, 16) >> (a & 15),
-    "v_pk_min_u16": min, "v_pk_max_u16": max,
-    "v_pk_min_i16": lambda a, b: min(signed(a, 16), signed(b, 16)),
-    "v_pk_max_i16": lambda a, b: max(signed(a, 16), signed(b, 16)),
-    "v_pk_add_f16": _float(F16, sf.add), "v_pk_mul_f16": _float(F16, sf.multiply), "v_pk_fma_f16": _float(F16, sf.fma),
-    "v_pk_min_f16": lambda a, b: minmax(F16, a, b, False), "v_pk_max_f16": lambda a, b: minmax(F16, a, b, True),
-}  # fmt: skip
+    "add_u16": lambda a, b: a + b,
+    "sub_u16": lambda a, b: a - b,
+    "mul_lo_u16": lambda a, b: a * b,
+    "mad_u16": lambda a, b, c: a * b + c,
+    "lshlrev_b16": lambda a, b: b << (a & 15),
+    "lshrrev_b16": lambda a, b: b >> (a & 15),
+    "ashrrev_i16": lambda a, b: signed(b, 16) >> (a & 15),
+    "min_u16": min,
+    "max_u16": max,
+    "min_i16": lambda a, b: min(signed(a, 16), signed(b, 16)),
+    "max_i16": lambda a, b: max(signed(a, 16), signed(b, 16)),
+    "add_f16": _float(F16, sf.add),
+    "mul_f16": _float(F16, sf.multiply),
+    "fma_f16": _float(F16, sf.fma),
+    "min_f16": lambda a, b: minmax(F16, a, b, False),
+    "max_f16": lambda a, b: minmax(F16, a, b, True),
+}
+# The low 16 bits of sums and products do not depend on the sign.
+_PACKED |= {f"{name}_i16": _PACKED[f"{name}_u16"] for name in ("add", "sub", "mad")}
 
 
 def packed16(state: State, ins: Ins) -> None:
-    fn, floats = _PACKED[ins.name], ins.name.endswith("f16")
+    fn, floats = _PACKED[ins.name.removeprefix("v_pk_")], ins.name.endswith("f16")
     results = {}
     for lane in state.lanes():
         out = 0
@@ -175,4 +182,4 @@ def packed16(state: State, ins: Ins) -> None:
         state.set_vector(ins.dst[0], lane, value)
 
 
-PACKED16 = dict.fromkeys(_PACKED, packed16)
+PACKED16 = {f"v_pk_{name}": packed16 for name in _PACKED}
