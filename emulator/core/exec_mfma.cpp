@@ -39,48 +39,69 @@ constexpr int lowest_exponent(Type t) {
   }
 }
 
-// Value of one element: exponent and mantissa moved into place of an f32, rebased by an exact multiplication.
-template <Type T>
-inline float decode(u32 x) {
-  if constexpr (T == Type::f32) return f32(x);
-  if constexpr (T == Type::i8) return static_cast<float>(static_cast<std::int8_t>(x));
-  if constexpr (T == Type::bf16) return f32(x << 16);
+// N lanes at once, as the compiler's vector types: left to itself it does not vectorise the selections below.
+template <int N>
+struct Vectors {
+  typedef u32 U __attribute__((vector_size(4 * N), aligned(4), may_alias));
+  typedef float F __attribute__((vector_size(4 * N), aligned(4), may_alias));
+  typedef double D __attribute__((vector_size(8 * N), aligned(8), may_alias));
+};
+
+template <class U>
+inline U pick(U mask, U yes, U no) { return (mask & yes) | (~mask & no); }
+
+// Values of N elements: exponent and mantissa moved into place of an f32, rebased by an exact multiplication.
+template <Type T, int N>
+inline typename Vectors<N>::F decode(typename Vectors<N>::U x) {
+  using U = typename Vectors<N>::U;
+  using F = typename Vectors<N>::F;
+  const U nan = U{} + 0x7fc00000u, inf = U{} + 0x7f800000u;
+  auto rebased = [](U pattern, float by) { return (U)((F)pattern * by); };
+  if constexpr (T == Type::f32) return (F)x;
+  if constexpr (T == Type::i8) {
+    typedef int I __attribute__((vector_size(4 * N), aligned(4), may_alias));
+    return __builtin_convertvector((I)(x << 24) >> 24, F);
+  }
+  if constexpr (T == Type::bf16) return (F)(x << 16);
   if constexpr (T == Type::f16) {
-    const float v = f32((x & 0x7fff) << 13) * 0x1p112f;
-    const u32 r = (x & 0x7c00) == 0x7c00 ? 0x7f800000u | (x & 0x3ff) << 13 : bits(v);
-    return f32(r | (x & 0x8000) << 16);
+    const U special = (U)((x & 0x7c00) == 0x7c00);
+    return (F)(pick(special, inf | (x & 0x3ff) << 13, rebased((x & 0x7fff) << 13, 0x1p112f)) | (x & 0x8000) << 16);
   }
-  if constexpr (T == Type::e4m3fnuz || T == Type::e4m3) {
-    const float v = f32((x & 0x7f) << 20) * (T == Type::e4m3 ? 0x1p120f : 0x1p119f);
-    const bool nan = T == Type::e4m3 ? (x & 0x7f) == 0x7f : x == 0x80;
-    return f32(nan ? 0x7fc00000u : bits(v) | (x & 0x80) << 24);
+  if constexpr (T == Type::e4m3) {
+    const U r = rebased((x & 0x7f) << 20, 0x1p120f) | (x & 0x80) << 24;
+    return (F)pick((U)((x & 0x7f) == 0x7f), nan, r);
   }
-  if constexpr (T == Type::e5m2fnuz || T == Type::e5m2) {
-    const float v = f32((x & 0x7f) << 21) * (T == Type::e5m2 ? 0x1p112f : 0x1p111f);
-    u32 r = bits(v);
-    if (T == Type::e5m2 && (x & 0x7c) == 0x7c) r = x & 3 ? 0x7fc00000u : 0x7f800000u;
-    if (T == Type::e5m2fnuz && x == 0x80) return f32(0x7fc00000u);
-    return f32(r | (x & 0x80) << 24);
+  if constexpr (T == Type::e4m3fnuz) {
+    const U r = rebased((x & 0x7f) << 20, 0x1p119f) | (x & 0x80) << 24;
+    return (F)pick((U)(x == 0x80), nan, r);
   }
-  if constexpr (T == Type::e2m3) return f32(bits(f32((x & 0x1f) << 20) * 0x1p126f) | (x & 0x20) << 26);
-  if constexpr (T == Type::e3m2) return f32(bits(f32((x & 0x1f) << 21) * 0x1p124f) | (x & 0x20) << 26);
-  if constexpr (T == Type::e2m1) return f32(bits(f32((x & 7) << 22) * 0x1p126f) | (x & 8) << 28);
+  if constexpr (T == Type::e5m2) {
+    const U r = rebased((x & 0x7f) << 21, 0x1p112f), special = pick((U)((x & 3) != 0), nan, inf);
+    return (F)(pick((U)((x & 0x7c) == 0x7c), special, r) | (x & 0x80) << 24);
+  }
+  if constexpr (T == Type::e5m2fnuz) {
+    const U r = rebased((x & 0x7f) << 21, 0x1p111f) | (x & 0x80) << 24;
+    return (F)pick((U)(x == 0x80), nan, r);
+  }
+  if constexpr (T == Type::e2m3) return (F)(rebased((x & 0x1f) << 20, 0x1p126f) | (x & 0x20) << 26);
+  if constexpr (T == Type::e3m2) return (F)(rebased((x & 0x1f) << 21, 0x1p124f) | (x & 0x20) << 26);
+  if constexpr (T == Type::e2m1) return (F)(rebased((x & 7) << 22, 0x1p126f) | (x & 8) << 28);
 }
 
 // N elements of item `item` in consecutive lanes from `lane`, times `scale` where there is one.
 template <Type T, int N, bool Scaled = false>
 inline void decode_lanes(const u32* rows, int item, int lane, double* out, const double* scale = nullptr) {
+  using U = typename Vectors<N>::U;
+  using D = typename Vectors<N>::D;
   constexpr int w = width(T);
+  constexpr u32 mask = w == 32 ? ~0u : (1u << (w & 31)) - 1;
   const int bit = item * w, shift = bit & 31;
   const u32* r = rows + (bit >> 5) * kLanes + lane;
-  constexpr u32 mask = w == 32 ? ~0u : (1u << (w & 31)) - 1;
-  alignas(64) float x[N];
-  if (w == 6 && shift + w > 32) {
-    for (int i = 0; i < N; ++i) x[i] = decode<T>((r[i] >> shift | r[i + kLanes] << (32 - shift)) & mask);
-  } else {
-    for (int i = 0; i < N; ++i) x[i] = decode<T>(r[i] >> shift & mask);
-  }
-  for (int i = 0; i < N; ++i) out[i] = Scaled ? x[i] * scale[i] : double{x[i]};
+  U x = *reinterpret_cast<const U*>(r) >> shift;
+  if (w == 6 && shift + w > 32) x |= *reinterpret_cast<const U*>(r + kLanes) << (32 - shift);
+  D d = __builtin_convertvector(decode<T, N>(x & mask), D);
+  if constexpr (Scaled) d *= *reinterpret_cast<const D*>(scale);
+  *reinterpret_cast<D*>(out) = d;
 }
 
 struct Matrices {            // decoded operands of one block
@@ -130,9 +151,20 @@ bool supported_operands(Wave& w, const Code& c) {
   return false;
 }
 
+// A result of more than four registers is written while A and B are still read.
+bool sound_overlap(Wave& w, const Code& c) {
+  if (c.dst_dwords <= 4) return true;
+  for (int i = 0; i < 2; ++i)
+    if (c.src[i].index < c.dst + c.dst_dwords && c.dst < c.src[i].index + c.src[i].dwords) {
+      report(w, c, "mfma-overlap", "a wide result overlaps the operand v" + std::to_string(c.src[i].index));
+      return false;
+    }
+  return true;
+}
+
 template <Type TA, Type TB, int M, int N, int K, int Blocks>
 void mfma(Wave& w, const Code& c) {
-  if (!plain_lanes(w, c) || !supported_operands(w, c)) return;
+  if (!plain_lanes(w, c) || !supported_operands(w, c) || !sound_overlap(w, c)) return;
   constexpr int kl = K / (64 / (M * Blocks));
   static thread_local Matrices x;
   const u32 *ra = w.row(c.src[0].index), *rb = w.row(c.src[1].index);
@@ -218,7 +250,7 @@ bool decode_operand(Wave& w, const Code& c, int which, u32 format, double* out) 
 
 template <int Edge, int K>
 void f8f6f4(Wave& w, const Code& c) {
-  if (!supported_operands(w, c)) return;
+  if (!supported_operands(w, c) || !sound_overlap(w, c)) return;
   static thread_local Matrices x;
   if (!decode_operand<Edge>(w, c, 0, c.inst->cbsz, x.a) || !decode_operand<Edge>(w, c, 1, c.inst->blgp, x.b)) return;
   const DLayout layout{Edge, Edge, 1};
