@@ -44,7 +44,9 @@ def survey(mlir: str, module_name: str) -> dict[str, Any]:
             stage = _stage_marker(op) or stage
             chain = backend.location_chain
             if ".mfma." in op.name:
-                facts["mfma"].append({"name": op.name, "stage": stage, "chain": chain(op)})
+                facts["mfma"].append(
+                    {"name": op.name, "stage": stage, "times": _times(op), "chain": chain(op)}
+                )
             elif op.name in ("gpu.barrier", "rocdl.s.barrier", "rocdl.barrier"):
                 facts["barriers"].append({"under": divergent_parents(op), "chain": chain(op)})
             elif op.name in ("llvm.store", "fly.ptr.store"):
@@ -54,8 +56,37 @@ def survey(mlir: str, module_name: str) -> dict[str, Any]:
             facts["atomics"] += _atomic(op, chain)
 
         backend.walk(module, visit)
-    facts["mfma_by_stage"] = dict(Counter(m["stage"] for m in facts["mfma"]))
+    counts: Counter[str] = Counter()
+    for mfma in facts["mfma"]:
+        counts[mfma["stage"]] += mfma["times"]
+    facts["mfma_by_stage"] = dict(counts)
     return facts
+
+
+def _times(op: Any) -> int:
+    """How often an operation runs in one pass through the kernel: the product of the trip counts around it.
+
+    A loop whose bounds are no constants counts once, and so does every branch.
+    """
+    times, parent = 1, _op(op.parent)
+    while parent is not None and parent.name != "gpu.func":
+        if parent.name == "scf.for":
+            bounds = [_constant(v) for v in list(parent.operands)[:3]]
+            if None not in bounds:
+                low, high, step = (b for b in bounds if b is not None)
+                times *= len(range(low, high, step))
+        parent = _op(parent.parent)
+    return times
+
+
+def _constant(value: Any) -> int | None:
+    """The integer that a value is, None if that is not written at its definition."""
+    from flydsl._mlir import ir
+
+    owner = _op(ir.Value(value).owner)
+    if getattr(owner, "name", "") != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(owner.attributes["value"]).value)
 
 
 def _stage_marker(op: Any) -> str:
@@ -143,9 +174,9 @@ def _terminator(block: Any) -> Any:
 def _varies(value: Any) -> bool:
     """Whether a value may differ between the lanes of a workgroup.
 
-    It may if, going backwards from it, anything that differs by lane can be reached: through operands, through
-    what a region yields and what decides that region, around loops. A load differs if its address does: that is
-    how a ticket in LDS is uniform. `readfirstlane` is no barrier to this search: waves still differ.
+    It may if, going backwards from it, anything that differs by lane can be reached: through operands,
+    through what a region yields and what decides that region, around loops. A load differs if its address
+    does: that is how a ticket in LDS is uniform. `readfirstlane` is no barrier: waves still differ.
     """
     from flydsl._mlir import ir
 

@@ -25,7 +25,7 @@ from . import explain
 from .findings import CompileError, Finding
 from .linker import Linker
 from .render import Rendered
-from .unit import Expect, Unit
+from .unit import Unit
 
 FILES = {
     "source_mlir": "source.mlir",
@@ -168,11 +168,6 @@ class Products:
         return (self.folder / FILES["hsaco"]).read_bytes()
 
 
-def features_for(expect: Expect) -> str:
-    """Target features to switch off; empty while the ISA check alone keeps errata out."""
-    return ""
-
-
 def compile_unit(compiler: Compiler, unit: Unit, rendered: Rendered, folder: Path) -> Products:
     """Compile into `folder` (which exists and is empty). Raises CompileError with every finding."""
     module = folder / rendered.filename
@@ -184,7 +179,7 @@ def compile_unit(compiler: Compiler, unit: Unit, rendered: Rendered, folder: Pat
         shown_as=f"{unit.id}.py",
         target=unit.target,
         hints=dict(unit.hints),
-        features=features_for(unit.expect),
+        features=unit.features,
         files=FILES,
     )
     findings = findings_of(answer, rendered, module, compiler.seconds)

@@ -58,7 +58,10 @@ class Counters:
 class Device(Protocol):
     """Executes launches."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How reports name the device."""
+        ...
 
     def launch(self, launch: Launch) -> Counters:
         """Run `launch` to its end on the tensors it names (in place)."""

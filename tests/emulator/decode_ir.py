@@ -39,9 +39,9 @@ class Module:
             self.function(ret, [f"{arg.removesuffix(' inreg')} inreg" for arg in passed], body)
 
     def op(self, ret: str, args: list[str], text: str) -> None:
-        """One IR instruction on registers, then with the first, then all arguments uniform."""
-        for uniform in (0, 1, len(args)):
-            marked = [f"{arg} inreg" if i < uniform else arg for i, arg in enumerate(args)]
+        """One IR instruction on registers, then with the first, the last, then all arguments uniform."""
+        for uniform in ([], [0], [len(args) - 1], list(range(len(args)))):
+            marked = [f"{arg} inreg" if i in uniform else arg for i, arg in enumerate(args)]
             self.function(ret, marked, f"%r = {text}\nret {ret} %r")
 
     @property
@@ -104,12 +104,43 @@ def _fused_integers(m: Module) -> None:
     for body in pairs.values():
         m.function("i32", ["i32"] * 3, f"{body}\nret i32 %r")
         m.function("i32", ["i32 inreg"] * 3, f"{body}\nret i32 %r")
+    _nested_extremes(m)
+    _uniform(m)
     for ext in ("sext", "zext"):
         m.function("i64", ["i32", "i32", "i64"], f"%x = {ext} i32 %a to i64\n%y = {ext} i32 %b to i64\n%t = mul i64 %x, %y\n%r = add i64 %t, %c\nret i64 %r")
         m.function("i32", ["i32", "i32"], f"%x = {ext} i32 %a to i64\n%y = {ext} i32 %b to i64\n%t = mul i64 %x, %y\n%h = lshr i64 %t, 32\n%r = trunc i64 %h to i32\nret i32 %r")
     m.function("i64", ["i64", "i64"], "%t = shl i64 %a, 3\n%r = add i64 %t, %b\nret i64 %r")
     for n in (1, 2, 3, 4):
         m.function("i32", ["i32 inreg", "i32 inreg"], f"%t = shl i32 %a, {n}\n%r = add i32 %t, %b\nret i32 %r")
+
+
+def _nested_extremes(m: Module) -> None:
+    for t, suffix in (("i32", "i32"), ("i16", "i16"), ("float", "f32"), ("half", "f16")):
+        names = ("minnum", "maxnum") if suffix[0] == "f" else ("smin", "smax", "umin", "umax")
+        for name in names:
+            m.declarations.add(f"declare {t} @llvm.{name}.{suffix}({t}, {t})")
+            m.function(t, [t] * 3, f"%x = call {t} @llvm.{name}.{suffix}({t} %a, {t} %b)\n%r = call {t} @llvm.{name}.{suffix}({t} %x, {t} %c)\nret {t} %r")
+        for low, high in zip(names[::2], names[1::2], strict=True):
+            first, second = ("-2.0", "4.0") if suffix[0] == "f" else ("3", "60")
+            m.function(t, [t], f"%x = call {t} @llvm.{high}.{suffix}({t} %a, {t} {first})\n%r = call {t} @llvm.{low}.{suffix}({t} %x, {t} {second})\nret {t} %r")
+
+
+def _uniform(m: Module) -> None:
+    for t in ("i32", "i64"):
+        for body in ("%n = xor {t} %b, -1\n%r = and {t} %a, %n", "%n = xor {t} %b, -1\n%r = or {t} %a, %n", "%n = and {t} %a, %b\n%r = xor {t} %n, -1",
+                     "%n = or {t} %a, %b\n%r = xor {t} %n, -1", "%n = xor {t} %a, %b\n%r = xor {t} %n, -1", "%r = xor {t} %a, -1",
+                     "%n = shl {t} 1, %a\n%r = or {t} %b, %n", "%r = add {t} %a, 4000", "%r = mul {t} %a, 4000",
+                     "%n = lshr {t} %a, 5\n%r = and {t} %n, 1023", "%n = shl {t} %a, 7\n%r = ashr {t} %n, 12"):
+            m.function(t, [f"{t} inreg"] * 2, body.replace("{t}", t) + f"\nret {t} %r")
+    for body in ("%x = and i32 %a, 65535\n%y = shl i32 %b, 16\n%r = or i32 %x, %y", "%x = and i32 %a, 65535\n%y = and i32 %b, -65536\n%r = or i32 %x, %y",
+                 "%x = lshr i32 %a, 16\n%y = and i32 %b, -65536\n%r = or i32 %x, %y"):
+        m.function("i32", ["i32 inreg"] * 2, f"{body}\nret i32 %r")
+    for name in ("wqm.i64", "wqm.i32"):
+        t = name[4:]
+        m.call(t, f"llvm.amdgcn.s.{name}", [t])
+        m.call(t, f"llvm.amdgcn.s.{name.replace('wqm', 'quadmask')}", [t])
+    m.function("i32", ["i32", "i32", "i32"], "%x = call i32 @llvm.amdgcn.mul.i24.i32(i32 %a, i32 %b)\n%r = add i32 %x, %c\nret i32 %r")
+    m.function("i32", ["i32", "i32", "i32"], "%x = call i32 @llvm.amdgcn.mul.u24.i32(i32 %a, i32 %b)\n%r = add i32 %x, %c\nret i32 %r")
 
 
 def _compares(m: Module) -> None:

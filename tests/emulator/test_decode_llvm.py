@@ -18,10 +18,13 @@ from decode_corpus import (
 
 from flymono.emulator import _core
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("llvmlite") is None,
-    reason="llvmlite (dev group, LLVM as oracle) is not installed",
-)
+pytestmark = [
+    pytest.mark.slow,  # LLVM compiles some thousand small functions; test_decode_golden.py is the quick form
+    pytest.mark.skipif(
+        importlib.util.find_spec("llvmlite") is None,
+        reason="llvmlite (dev group, LLVM as oracle) is not installed",
+    ),
+]
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -1,0 +1,2 @@
+"""A second, slow implementation of the machine: plain Python, one lane at a time, written from the ISA
+facts."""
