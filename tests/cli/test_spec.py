@@ -148,5 +148,5 @@ def test_probe_verdicts_are_placed_in_the_spec(
     found = [
         (Path(f["file"]).name, f["line"], f["col"], f["code"]) for f in json.loads(capsys.readouterr().out)
     ]
-    assert found == [("gfx942.yaml", 37, 11, "PROBE_ADMITS"), ("gfx950.yaml", 9, 14, "PROBE_REFUSES")]
+    assert found == [("gfx942.yaml", 36, 11, "PROBE_ADMITS"), ("gfx950.yaml", 9, 14, "PROBE_REFUSES")]
     assert run("check", "--specs", str(copied)) == 0
