@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -213,9 +214,10 @@ def _raise_disk_full(error: Mapping[str, Any]) -> None:
 
 
 def scratch_folder(parent: Path) -> Path:
-    """A fresh folder for one job below `parent`; its name says which process made it."""
-    parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f".tmp-{os.getpid()}-", dir=parent))
+    """A fresh folder for one job below `parent`; its name says which process made it. Follows the umask."""
+    folder = parent / f".tmp-{os.getpid()}-{secrets.token_hex(6)}"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def remove_folder(folder: Path) -> None:

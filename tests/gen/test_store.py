@@ -103,6 +103,38 @@ def test_all_damage_is_listed(artefact: Artefact) -> None:
     assert "kernel.s is missing" in str(caught.value)
 
 
+def test_loading_a_damaged_folder_by_its_path_moves_nothing(artefact: Artefact) -> None:
+    (artefact.folder / "kernel.s").write_text("")
+
+    with pytest.raises(StoreError, match="--force builds it again"):
+        load(artefact.folder)
+    assert artefact.folder.is_dir()
+
+
+def test_force_builds_again_and_leaves_one_folder(
+    artefact: Artefact, settings: Settings, compiler: Compiler
+) -> None:
+    (artefact.folder / "kernel.s").write_text("")
+    settings.force = True
+    again, cached = build(unit(), settings, compiler)
+
+    assert not cached
+    assert load(again.folder).manifest == artefact.manifest
+    assert [p.name for p in settings.store.root.iterdir() if not p.name.startswith(".")] == [
+        again.folder.name
+    ]
+
+
+def test_folders_follow_the_umask(settings: Settings, compiler: Compiler) -> None:
+    old = os.umask(0o027)
+    try:
+        folder = build(unit(), settings, compiler)[0].folder
+    finally:
+        os.umask(old)
+
+    assert folder.stat().st_mode & 0o777 == 0o750
+
+
 def test_a_folder_without_a_manifest_is_no_artefact(artefact: Artefact) -> None:
     (artefact.folder / "manifest.json").unlink()
 
