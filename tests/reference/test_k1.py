@@ -143,7 +143,6 @@ def test_dequantised_weights_are_exact() -> None:
     assert size[0] == 0 and size[1] == 2.0 ** (-6 + 109 - 127)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("tp", "gemv", "fp8"), [(4, "fp8_mfma_fma", "fnuz"), (2, "scaled_mfma", "ocp")])
 def test_the_real_sizes(model: ModelSpec, tp: int, gemv: str, fp8: str) -> None:
     case = make_case(model, rows=48, tp=tp, ratio=2, fp8=fp8)
