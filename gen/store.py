@@ -16,11 +16,11 @@ Invariants
 
 from __future__ import annotations
 
-import ast
 import errno
 import importlib.metadata
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -41,6 +41,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 LOCK_SECONDS = 900.0
 _PACKAGE = Path(__file__).resolve().parent.parent
+_IMPORTS_PLAN = re.compile(r"^\s*(from|import)\s+\S*\bruntime\b", re.M)
 # The modules that decide what is compiled and what is checked; the rest of gen cannot change an artefact.
 _COMPILE_PATH = ("flydsl_backend", "worker", "checks_mlir", "checks_isa", "checks_abi", "isa", "store")
 
@@ -60,12 +61,7 @@ def sources_digest(paths: list[Path], root: Path = _PACKAGE) -> str:
 def device_library() -> list[Path]:
     """Every source that a generated module can run: mono/, and runtime/plan/ if mono/ imports it."""
     mono = list((_PACKAGE / "mono").rglob("*.py"))
-    uses_plan = any(
-        "runtime" in (node.module or "").split(".")
-        for path in mono
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom)
-    )
+    uses_plan = any(_IMPORTS_PLAN.search(path.read_text()) for path in mono)
     return mono + (list((_PACKAGE / "runtime" / "plan").rglob("*.py")) if uses_plan else [])
 
 

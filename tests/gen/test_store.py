@@ -21,7 +21,8 @@ from flymono.gen import build as build_module
 from flymono.gen import store as store_module
 from flymono.gen.build import Settings, build, build_all
 from flymono.gen.compiler import Compiler
-from flymono.gen.findings import StoreError
+from flymono.gen.findings import CompileError, StoreError
+from flymono.gen.linker import Linker
 from flymono.gen.render import render
 from flymono.gen.store import Artefact, Store, key_of, load
 
@@ -269,6 +270,15 @@ def test_a_server_that_outlives_its_parent_would_be_a_leak(settings: Settings) -
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children.read_text().split()]
 
     assert len([c for c in commands if b"flymono.gen.worker" in c]) <= 1, "only the session's own server"
+
+
+def test_a_compiler_that_was_ended_does_not_start_again(linker: Linker, settings: Settings) -> None:
+    server = Compiler(linker)
+    server.end()
+
+    with pytest.raises(CompileError, match="GEN_INTERRUPTED"):
+        build(unit(), settings, server)
+    assert server.process is None
 
 
 def test_the_default_root_is_the_environment_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
