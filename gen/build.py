@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from . import checks_isa, checks_mlir, explain, isa, store
+from . import checks_abi, checks_isa, checks_mlir, explain, isa, store
 from .compiler import SECONDS, Compiler, Products, compile_unit
 from .findings import CheckError, Finding, GenError, LintError
 from .linker import Linker, find_linker
@@ -54,12 +54,10 @@ class Settings:
 
 
 def linted(unit: Unit, templates: Path = TEMPLATES) -> Rendered:
-    """Render `unit` and refuse what FlyDSL would miscompile. Raises RenderError or LintError."""
+    """Render `unit`, refuse what FlyDSL would miscompile or misname. Raises RenderError or LintError."""
     rendered = render(unit, templates)
-    own = [
-        Finding(f.code, rendered.where(line), f.message, f.fix)
-        for line, f in lint(rendered.source, f"{unit.id}.py")
-    ]
+    placed = [*lint(rendered.source, f"{unit.id}.py"), *checks_abi.module_findings(unit, rendered.source)]
+    own = [Finding(f.code, rendered.where(line), f.message, f.fix) for line, f in placed]
     if found := own + list(library_findings()):
         raise LintError(found)
     return rendered
@@ -143,6 +141,8 @@ def judge(
                 "launch the kernel once in the template's launcher",
             )
         )
+    for name, layout in isa.argument_layout(products.hsaco).items():
+        out += checks_abi.layout_findings(unit, layout, name)
     for kernel in figures:
         out += checks_isa.check(
             kernel, [i for i in code if i.kernel == kernel.name], unit.expect, of_instruction

@@ -33,7 +33,7 @@ def ruff_command() -> tuple[str, ...]:
     Raises GenError if the package is not there; a ruff on PATH may have another version and is not used.
     """
     try:
-        from ruff.__main__ import find_ruff_bin  # type: ignore[import-untyped]
+        from ruff.__main__ import find_ruff_bin
 
         return (os.fsdecode(find_ruff_bin()),)
     except (ImportError, FileNotFoundError):

@@ -42,7 +42,7 @@ MANIFEST = "manifest.json"
 LOCK_SECONDS = 900.0
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The modules that decide what is compiled and what is checked; the rest of gen cannot change an artefact.
-_COMPILE_PATH = ("flydsl_backend", "worker", "checks_mlir", "checks_isa", "isa", "store")
+_COMPILE_PATH = ("flydsl_backend", "worker", "checks_mlir", "checks_isa", "checks_abi", "isa", "store")
 
 
 def default_root() -> Path:
@@ -133,7 +133,7 @@ class Artefact:
 
     @property
     def stage_ranges(self) -> tuple[tuple[str, int, int], ...]:
-        """(stage, first PC, PC behind) with virtual addresses of the code object."""
+        """(stage, first PC, PC behind); a PC counts bytes from the kernel's entry, as in the emulator."""
         return tuple((str(n), int(a), int(b)) for n, a, b in self.manifest["stage_ranges"])
 
     @cached_property

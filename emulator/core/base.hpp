@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
 #include <immintrin.h>
 #define FLYMONO_AVX512 1
@@ -71,6 +72,25 @@ inline u64 movemask(const u32* r) {
 inline void broadcast(u32* out, u32 value) {
   for (int i = 0; i < kLanes; ++i) out[i] = value;
 }
+
+// Zeroed memory that costs nothing until it is touched (and little then: huge pages where the system has them).
+class ZeroPages {
+ public:
+  ZeroPages() = default;
+  explicit ZeroPages(std::size_t bytes);
+  ZeroPages(ZeroPages&& other) noexcept : at_(other.at_), bytes_(other.bytes_) { other.at_ = nullptr; }
+  ZeroPages& operator=(ZeroPages&& other) noexcept {
+    std::swap(at_, other.at_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~ZeroPages();
+  void* get() const { return at_; }
+
+ private:
+  void* at_ = nullptr;
+  std::size_t bytes_ = 0;
+};
 
 // A small deterministic generator (splitmix64): the only source of randomness of a run.
 struct Random {

@@ -24,7 +24,10 @@ class Text {
   // "op_sel:[0,1]" of the low `count` bits.
   void bits(const char* name, unsigned value, unsigned count) {
     std::string list;
-    for (unsigned i = 0; i < count; ++i) list += (i ? "," : "") + std::to_string(value >> i & 1);
+    for (unsigned i = 0; i < count; ++i) {
+      if (i) list += ',';
+      list += value >> i & 1 ? '1' : '0';
+    }
     word(std::string(name) + ":[" + list + "]");
   }
   std::string take() { return std::move(text_); }
@@ -70,7 +73,10 @@ void sdwa_text(const Inst& inst, const Row& row, Text& text) {
 std::string dpp_control(unsigned ctrl) {
   static constexpr const char* row_ops[] = {"", "row_shl:", "row_shr:", "row_ror:"};
   std::string text = "quad_perm:[";
-  for (unsigned i = 0; i < 4; ++i) text += (i ? "," : "") + std::to_string(ctrl >> 2 * i & 3);
+  for (unsigned i = 0; i < 4; ++i) {
+    if (i) text += ',';
+    text += static_cast<char>('0' + (ctrl >> 2 * i & 3));
+  }
   if (ctrl <= 0xff) return text + "]";
   if (ctrl <= 0x12f) return row_ops[ctrl >> 4 & 3 ? (ctrl >> 4 & 3) + 1 : 1] + std::to_string(ctrl & 15);
   if (ctrl >= 0x150) return "row_newbcast:" + std::to_string(ctrl & 15);
@@ -164,12 +170,18 @@ void present(const Operand& operand, Text& text) {
   if (operand.kind != Kind::none) text.operand(operand_text(operand, Type::int32));
 }
 
+std::string signed_hex(std::int32_t value) {
+  std::string text = value < 0 ? "-" : "";
+  text += hex(static_cast<unsigned long long>(value < 0 ? -std::int64_t{value} : value));
+  return text;
+}
+
 void smem_text(const Inst& inst, Text& text) {
   present(inst.dst.kind != Kind::none ? inst.dst : inst.src[1], text);
   if (inst.src[2].kind != Kind::none) {
     text.operand(operand_text(inst.src[2], Type::int32));
     const bool soffset = inst.src[3].kind != Kind::none;
-    text.operand(soffset ? operand_text(inst.src[3], Type::int32) : (inst.imm < 0 ? "-" : "") + hex(inst.imm < 0 ? -inst.imm : inst.imm));
+    text.operand(soffset ? operand_text(inst.src[3], Type::int32) : signed_hex(inst.imm));
     if (soffset && inst.imm) text.word("offset:" + hex(static_cast<std::uint32_t>(inst.imm)));
   }
   cache_flags(inst, text);

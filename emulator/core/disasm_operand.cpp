@@ -63,7 +63,10 @@ std::string index_mode(unsigned bits) {
   static constexpr const char* names[] = {"SRC0", "SRC1", "SRC2", "DST"};
   std::string text;
   for (unsigned i = 0; i < 4; ++i)
-    if (bits >> i & 1) text += (text.empty() ? "" : ",") + std::string(names[i]);
+    if (bits >> i & 1) {
+      if (!text.empty()) text += ',';
+      text += names[i];
+    }
   return "gpr_idx(" + text + ")";
 }
 

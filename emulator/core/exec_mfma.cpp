@@ -39,46 +39,69 @@ constexpr int lowest_exponent(Type t) {
   }
 }
 
-// Value of one element: exponent and mantissa moved into place of an f32, rebased by an exact multiplication.
-template <Type T>
-inline float decode(u32 x) {
-  if constexpr (T == Type::f32) return f32(x);
-  if constexpr (T == Type::i8) return static_cast<float>(static_cast<std::int8_t>(x));
-  if constexpr (T == Type::bf16) return f32(x << 16);
+// N lanes at once, as the compiler's vector types: left to itself it does not vectorise the selections below.
+template <int N>
+struct Vectors {
+  typedef u32 U __attribute__((vector_size(4 * N), aligned(4), may_alias));
+  typedef float F __attribute__((vector_size(4 * N), aligned(4), may_alias));
+  typedef double D __attribute__((vector_size(8 * N), aligned(8), may_alias));
+};
+
+template <class U>
+inline U pick(U mask, U yes, U no) { return (mask & yes) | (~mask & no); }
+
+// Values of N elements: exponent and mantissa moved into place of an f32, rebased by an exact multiplication.
+template <Type T, int N>
+inline typename Vectors<N>::F decode(typename Vectors<N>::U x) {
+  using U = typename Vectors<N>::U;
+  using F = typename Vectors<N>::F;
+  const U nan = U{} + 0x7fc00000u, inf = U{} + 0x7f800000u;
+  auto rebased = [](U pattern, float by) { return (U)((F)pattern * by); };
+  if constexpr (T == Type::f32) return (F)x;
+  if constexpr (T == Type::i8) {
+    typedef int I __attribute__((vector_size(4 * N), aligned(4), may_alias));
+    return __builtin_convertvector((I)(x << 24) >> 24, F);
+  }
+  if constexpr (T == Type::bf16) return (F)(x << 16);
   if constexpr (T == Type::f16) {
-    const float v = f32((x & 0x7fff) << 13) * 0x1p112f;
-    const u32 r = (x & 0x7c00) == 0x7c00 ? 0x7f800000u | (x & 0x3ff) << 13 : bits(v);
-    return f32(r | (x & 0x8000) << 16);
+    const U special = (U)((x & 0x7c00) == 0x7c00);
+    return (F)(pick(special, inf | (x & 0x3ff) << 13, rebased((x & 0x7fff) << 13, 0x1p112f)) | (x & 0x8000) << 16);
   }
-  if constexpr (T == Type::e4m3fnuz || T == Type::e4m3) {
-    const float v = f32((x & 0x7f) << 20) * (T == Type::e4m3 ? 0x1p120f : 0x1p119f);
-    const bool nan = T == Type::e4m3 ? (x & 0x7f) == 0x7f : x == 0x80;
-    return f32(nan ? 0x7fc00000u : bits(v) | (x & 0x80) << 24);
+  if constexpr (T == Type::e4m3) {
+    const U r = rebased((x & 0x7f) << 20, 0x1p120f) | (x & 0x80) << 24;
+    return (F)pick((U)((x & 0x7f) == 0x7f), nan, r);
   }
-  if constexpr (T == Type::e5m2fnuz || T == Type::e5m2) {
-    const float v = f32((x & 0x7f) << 21) * (T == Type::e5m2 ? 0x1p112f : 0x1p111f);
-    u32 r = bits(v);
-    if (T == Type::e5m2 && (x & 0x7c) == 0x7c) r = x & 3 ? 0x7fc00000u : 0x7f800000u;
-    if (T == Type::e5m2fnuz && x == 0x80) return f32(0x7fc00000u);
-    return f32(r | (x & 0x80) << 24);
+  if constexpr (T == Type::e4m3fnuz) {
+    const U r = rebased((x & 0x7f) << 20, 0x1p119f) | (x & 0x80) << 24;
+    return (F)pick((U)(x == 0x80), nan, r);
   }
-  if constexpr (T == Type::e2m3) return f32(bits(f32((x & 0x1f) << 20) * 0x1p126f) | (x & 0x20) << 26);
-  if constexpr (T == Type::e3m2) return f32(bits(f32((x & 0x1f) << 21) * 0x1p124f) | (x & 0x20) << 26);
-  if constexpr (T == Type::e2m1) return f32(bits(f32((x & 7) << 22) * 0x1p126f) | (x & 8) << 28);
+  if constexpr (T == Type::e5m2) {
+    const U r = rebased((x & 0x7f) << 21, 0x1p112f), special = pick((U)((x & 3) != 0), nan, inf);
+    return (F)(pick((U)((x & 0x7c) == 0x7c), special, r) | (x & 0x80) << 24);
+  }
+  if constexpr (T == Type::e5m2fnuz) {
+    const U r = rebased((x & 0x7f) << 21, 0x1p111f) | (x & 0x80) << 24;
+    return (F)pick((U)(x == 0x80), nan, r);
+  }
+  if constexpr (T == Type::e2m3) return (F)(rebased((x & 0x1f) << 20, 0x1p126f) | (x & 0x20) << 26);
+  if constexpr (T == Type::e3m2) return (F)(rebased((x & 0x1f) << 21, 0x1p124f) | (x & 0x20) << 26);
+  if constexpr (T == Type::e2m1) return (F)(rebased((x & 7) << 22, 0x1p126f) | (x & 8) << 28);
 }
 
-// n elements of item `item` in consecutive lanes from `lane`.
-template <Type T>
-inline void decode_lanes(const u32* rows, int item, int lane, int n, double* out) {
+// N elements of item `item` in consecutive lanes from `lane`, times `scale` where there is one.
+template <Type T, int N, bool Scaled = false>
+inline void decode_lanes(const u32* rows, int item, int lane, double* out, const double* scale = nullptr) {
+  using U = typename Vectors<N>::U;
+  using D = typename Vectors<N>::D;
   constexpr int w = width(T);
+  constexpr u32 mask = w == 32 ? ~0u : (1u << (w & 31)) - 1;
   const int bit = item * w, shift = bit & 31;
   const u32* r = rows + (bit >> 5) * kLanes + lane;
-  constexpr u32 mask = w == 32 ? ~0u : (1u << (w & 31)) - 1;
-  if (w == 6 && shift + w > 32) {
-    for (int i = 0; i < n; ++i) out[i] = decode<T>((r[i] >> shift | r[i + kLanes] << (32 - shift)) & mask);
-    return;
-  }
-  for (int i = 0; i < n; ++i) out[i] = decode<T>(r[i] >> shift & mask);
+  U x = *reinterpret_cast<const U*>(r) >> shift;
+  if (w == 6 && shift + w > 32) x |= *reinterpret_cast<const U*>(r + kLanes) << (32 - shift);
+  D d = __builtin_convertvector(decode<T, N>(x & mask), D);
+  if constexpr (Scaled) d *= *reinterpret_cast<const D*>(scale);
+  *reinterpret_cast<D*>(out) = d;
 }
 
 struct Matrices {            // decoded operands of one block
@@ -138,8 +161,8 @@ void mfma(Wave& w, const Code& c) {
   alignas(64) u32 result[Blocks][M * N];
   for (int block = 0; block < Blocks; ++block) {
     for (int k = 0; k < K; ++k) {
-      decode_lanes<TA>(ra, k % kl, M * (block + Blocks * (k / kl)), M, x.a + k * M);
-      decode_lanes<TB>(rb, k % kl, N * (block + Blocks * (k / kl)), N, x.b + k * N);
+      decode_lanes<TA, M>(ra, k % kl, M * (block + Blocks * (k / kl)), x.a + k * M);
+      decode_lanes<TB, N>(rb, k % kl, N * (block + Blocks * (k / kl)), x.b + k * N);
     }
     if constexpr (TA == Type::i8) {
       alignas(64) u32 ci[M * N];
@@ -174,7 +197,7 @@ int k_of(bool eight_bit, int groups, int g, int t) {
   return t < 16 ? 16 * g + t : 16 * groups + 16 * g + (t - 16);
 }
 
-double scale_value(u32 byte) { return byte == 255 ? NAN : std::ldexp(1.0, static_cast<int>(byte) - 127); }
+inline double scale_value(u32 byte) { return byte == 255 ? NAN : f64(u64{byte + (1023 - 127)} << 52); }  // 2^(byte - 127)
 
 // scales[kb][i]: one E8M0 byte for a row (column) and block of 32 k
 void load_scales(Wave& w, const Code& c, int which, int edge, int blocks, double* out) {
@@ -189,29 +212,27 @@ void load_scales(Wave& w, const Code& c, int which, int edge, int blocks, double
     }
 }
 
-template <Type T>
-void decode_scaled(const u32* rows, int edge, const double* scales, double* out) {
-  const int groups = kLanes / edge;
+template <Type T, int Edge>
+void decode_scaled(const u32* rows, const double* scales, double* out) {
+  constexpr int groups = kLanes / Edge;
   for (int g = 0; g < groups; ++g)
     for (int t = 0; t < 32; ++t) {
       const int k = k_of(width(T) == 8, groups, g, t);
-      double* to = out + k * edge;
-      decode_lanes<T>(rows, t, edge * g, edge, to);
-      const double* scale = scales + k / 32 * edge;
-      for (int i = 0; i < edge; ++i) to[i] *= scale[i];
+      decode_lanes<T, Edge, true>(rows, t, Edge * g, out + k * Edge, scales + k / 32 * Edge);
     }
 }
 
-bool decode_operand(Wave& w, const Code& c, int which, u32 format, int edge, double* out) {
+template <int Edge>
+bool decode_operand(Wave& w, const Code& c, int which, u32 format, double* out) {
   double scales[4 * 32];
-  load_scales(w, c, which, edge, edge == 16 ? 4 : 2, scales);
+  load_scales(w, c, which, Edge, Edge == 16 ? 4 : 2, scales);
   const u32* rows = w.row(c.src[which].index);
   switch (format) {
-    case 0: decode_scaled<Type::e4m3>(rows, edge, scales, out); return true;
-    case 1: decode_scaled<Type::e5m2>(rows, edge, scales, out); return true;
-    case 2: decode_scaled<Type::e2m3>(rows, edge, scales, out); return true;
-    case 3: decode_scaled<Type::e3m2>(rows, edge, scales, out); return true;
-    case 4: decode_scaled<Type::e2m1>(rows, edge, scales, out); return true;
+    case 0: decode_scaled<Type::e4m3, Edge>(rows, scales, out); return true;
+    case 1: decode_scaled<Type::e5m2, Edge>(rows, scales, out); return true;
+    case 2: decode_scaled<Type::e2m3, Edge>(rows, scales, out); return true;
+    case 3: decode_scaled<Type::e3m2, Edge>(rows, scales, out); return true;
+    case 4: decode_scaled<Type::e2m1, Edge>(rows, scales, out); return true;
     default: fatal(w, c, "unimplemented", "f8f6f4 operand format " + std::to_string(format)); return false;
   }
 }
@@ -220,7 +241,7 @@ template <int Edge, int K>
 void f8f6f4(Wave& w, const Code& c) {
   if (!supported_operands(w, c)) return;
   static thread_local Matrices x;
-  if (!decode_operand(w, c, 0, c.inst->cbsz, Edge, x.a) || !decode_operand(w, c, 1, c.inst->blgp, Edge, x.b)) return;
+  if (!decode_operand<Edge>(w, c, 0, c.inst->cbsz, x.a) || !decode_operand<Edge>(w, c, 1, c.inst->blgp, x.b)) return;
   const DLayout layout{Edge, Edge, 1};
   load_c(w, c, layout, 0, reinterpret_cast<u32*>(x.c));
   MfmaTask t{Edge, Edge, K, x.a, x.b, x.c, x.d};

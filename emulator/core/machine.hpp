@@ -198,8 +198,7 @@ struct Grid {
   std::vector<Wave> waves;
   std::vector<u32> order;
   u32* registers = nullptr;            // all VGPR rows of all waves
-  std::unique_ptr<u8[]> storage;
-  std::vector<ByteMask> marks;
+  ZeroPages storage, marks;
   std::vector<std::unique_ptr<Span64>> spare;  // recycled Pending::lanes
 };
 

@@ -12,10 +12,8 @@ const Region* Buffer::region(u64 address) const {
   return best;
 }
 
-void Buffer::mark(bool store, u64 at, u64 n) {
-  std::vector<u64>& map = store ? traffic.stored : traffic.loaded;
+void Buffer::mark_long(std::vector<u64>& map, u64 first, u64 n) {
   if (map.empty()) map.resize((hi - lo + 63) / 64 + 1);
-  u64 first = at - lo;
   while (n) {
     const u64 bit = first & 63, take = std::min<u64>(n, 64 - bit);
     map[first >> 6] |= (take == 64 ? ~u64{0} : (u64{1} << take) - 1) << bit;

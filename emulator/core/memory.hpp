@@ -38,8 +38,16 @@ struct Buffer {
 
   const Region* region(u64 address) const;
   // Marks [at, at + n) as touched; `at` is an address inside the buffer.
-  void mark(bool store, u64 at, u64 n);
+  void mark(bool store, u64 at, u64 n) {
+    std::vector<u64>& map = store ? traffic.stored : traffic.loaded;
+    const u64 first = at - lo, bit = first & 63;
+    if (map.empty() || bit + n > 64) return mark_long(map, first, n);
+    map[first >> 6] |= (n == 64 ? ~u64{0} : (u64{1} << n) - 1) << bit;
+  }
   u64 unique(bool store) const;
+
+ private:
+  void mark_long(std::vector<u64>& map, u64 first, u64 n);
 };
 
 class Memory {

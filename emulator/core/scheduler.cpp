@@ -18,15 +18,19 @@ constexpr u64 kSpinLimit = 400'000'000;  // instructions without any store, barr
 
 void give_registers(Grid& g, u32 rows, bool check) {
   const std::size_t per_wave = std::size_t{rows + kScratchRows} * kLanes, waves = g.waves.size();
-  const std::size_t bytes = per_wave * waves * sizeof(u32);
-  g.storage = std::make_unique<u8[]>(bytes + 64);  // zeroed
-  const auto base = (reinterpret_cast<std::uintptr_t>(g.storage.get()) + 63) & ~std::uintptr_t{63};
-  g.registers = reinterpret_cast<u32*>(base);
-  if (check) g.marks.assign((rows + kScratchRows) * waves, ByteMask{{kAllLanes, kAllLanes, kAllLanes, kAllLanes}});
+  g.storage = ZeroPages(per_wave * waves * sizeof(u32));
+  g.registers = static_cast<u32*>(g.storage.get());
+  ByteMask* marks = nullptr;
+  if (check) {
+    const std::size_t n = (rows + kScratchRows) * waves;
+    g.marks = ZeroPages(n * sizeof(ByteMask));
+    marks = static_cast<ByteMask*>(g.marks.get());
+    std::fill(marks, marks + n, ByteMask{{kAllLanes, kAllLanes, kAllLanes, kAllLanes}});
+  }
   for (std::size_t i = 0; i < waves; ++i) {
     g.waves[i].v = g.registers + per_wave * i;
     g.waves[i].rows = rows;
-    if (check) g.waves[i].vund = g.marks.data() + (rows + kScratchRows) * i;
+    if (check) g.waves[i].vund = marks + (rows + kScratchRows) * i;
   }
 }
 

@@ -25,7 +25,10 @@ def _groups() -> np.ndarray:
     groups = np.zeros((65536, 32), np.uint16)
     top = patterns.view(BF16).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
-        share = generator.uniform(-1, 1, (65536, 32)).astype(np.float32) * np.where(np.isfinite(top), top, 1)[:, None]
+        share = (
+            generator.uniform(-1, 1, (65536, 32)).astype(np.float32)
+            * np.where(np.isfinite(top), top, 1)[:, None]
+        )
     groups[:] = share.astype(BF16).view(np.uint16)
     groups[np.arange(65536), patterns % 32] = patterns
     return groups
@@ -81,7 +84,9 @@ def _floats() -> np.ndarray:
     ties = np.concatenate([upper + d for d in (0x7FFF, 0x8000, 0x8001, 0)])
     generator = np.random.default_rng(3)
     words = np.concatenate([ties, generator.integers(0, 1 << 32, 20000, dtype=np.uint32)])
-    words = words[((words & 0x7F800000) != 0x7F800000) | ((words & 0xFFFF) == 0)]  # no NaN with payload below bf16
+    words = words[
+        ((words & 0x7F800000) != 0x7F800000) | ((words & 0xFFFF) == 0)
+    ]  # no NaN with payload below bf16
     return np.resize(words, -(-len(words) // 512) * 512)
 
 
