@@ -1,5 +1,6 @@
 // Branches, waits, barriers, sleep, end of program, hardware registers, clocks and scalar loads.
 #include "async.hpp"
+#include "ds.hpp"
 #include "lanes.hpp"
 
 namespace flymono {
@@ -52,6 +53,7 @@ void leave_barrier(Wave& w) {
 void barrier(Wave& w, const Code& c) {
   w.poll_code = c.index;
   w.state = State::barrier;
+  if (w.check) note_early_writes(w);
   ++w.wg->arrived;
   leave_barrier(w);
 }

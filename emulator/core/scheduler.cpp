@@ -165,7 +165,10 @@ void Machine::run() {
     last_stores = stores;
     last_passed = passed;
     if (!ran) {
-      if (++idle > options.idle_rounds) {
+      bool busy = false;  // a starved workgroup that is not waiting, only slow
+      for (auto& g : grids)
+        for (const Wave& w : g->waves) busy |= w.state == State::running;
+      if (!busy && ++idle > options.idle_rounds) {
         for (auto& g : grids) report_waiting(*g);
         return;
       }
