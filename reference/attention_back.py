@@ -177,7 +177,7 @@ def grouped(x: Tensor, w: Tensor, sizes: LayerSizes, order: LayerOrder | None) -
 
 
 def rank_sum(parts: Tensor) -> Tensor:
-    """bf16 [S, D] of bf16 partials [tp, S, D]: float32 additions in rank order, one rounding; promised bits."""
+    """bf16 [S, D] of bf16 partials [tp, S, D]: float32 sums in rank order, rounded once; promised bits."""
     return f32.ordered_sum(parts.to(F32), 0).to(BF16)
 
 

@@ -81,7 +81,8 @@ class K2Case:
     def arguments(self, rank: int, sizes: LayerSizes) -> dict[str, Tensor | int]:
         """Launch-argument name -> input of a rank (weights, outputs and runner buffers are apart)."""
         apart = ("rows", "tp", "ratio", "window", "fp8", "seed", "keys_inside", "q")
-        same = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
+        same: dict[str, Tensor | int] = {}
+        same |= {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
         scale = int(back.qk_scale(sizes).view(torch.int32))
         return {"q": self.q[rank], "qk_scale": scale} | same
 

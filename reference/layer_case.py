@@ -32,8 +32,8 @@ from .records import RecordCache, empty_cache
 BF16 = torch.bfloat16
 ZERO_RECORD = 1024
 SAME_IN_K1 = (
-    "rows", "tp", "ratio", "window", "fp8", "seed", "swa_stride", "swa_block", "comp_block", "slot", "swa_idx",
-    "swa_lens", "t2r", "topk", "comp_bt", "bt_stride", "pos", "cos_sin",
+    "rows", "tp", "ratio", "window", "fp8", "seed", "swa_stride", "swa_block", "comp_block", "slot",
+    "swa_idx", "swa_lens", "t2r", "topk", "comp_bt", "bt_stride", "pos", "cos_sin",
 )  # fmt: skip
 
 

@@ -210,23 +210,25 @@ class Layer:
         woa = self.linear("wo_a", sizes.o_rows, sizes.group_k)
         wob = self.linear("wo_b", sizes.hidden, sizes.o_rows)
         sink = self.draws("sink").normal(sizes.heads).to(F32)
-        rows, columns = (
-            [fn(t, tp, rank) for t in pair] for fn, pair in ((rank_rows, woa), (rank_columns, wob))
-        )
-        return BackWeights(*rows, *columns, rank_rows(sink, tp, rank), sizes.weight_block)
+        wa, wa_s = (rank_rows(t, tp, rank) for t in woa)
+        wb, wb_s = (rank_columns(t, tp, rank) for t in wob)
+        return BackWeights(wa, wa_s, wb, wb_s, rank_rows(sink, tp, rank), sizes.weight_block)
 
     def ffn(self, tp: int, rank: int) -> FfnWeights:
         """FFN half of a rank."""
         sizes = self.sizes
         gate, up = (self.linear(k, sizes.shared_inter, sizes.hidden) for k in ("shared_w1", "shared_w3"))
         down = self.linear("shared_w2", sizes.hidden, sizes.shared_inter)
-        both = [
+        sgu, sgu_s = (
             torch.cat([rank_rows(g, tp, rank), rank_rows(u, tp, rank)]) for g, u in zip(gate, up, strict=True)
-        ]
-        columns = [rank_columns(t, tp, rank) for t in down]
+        )
+        sw2, sw2_s = (rank_columns(t, tp, rank) for t in down)
+        fn, scale, base = random_gate(self.draws("hc_ffn"), sizes)
+        gate_w, bias = self.gate()
         return FfnWeights(
-            *random_gate(self.draws("hc_ffn"), sizes), random_norm(self.draws("ffn_norm"), sizes.hidden),
-            *self.gate(), *both, *columns, SeededExperts(self, tp, rank), sizes.weight_block,
+            hc_fn=fn, hc_scale=scale, hc_base=base, gate_w=gate_w, bias=bias, sgu=sgu, sgu_s=sgu_s, sw2=sw2,
+            sw2_s=sw2_s, ffn_w=random_norm(self.draws("ffn_norm"), sizes.hidden),
+            experts=SeededExperts(self, tp, rank), block=sizes.weight_block,
         )  # fmt: skip
 
 
