@@ -84,7 +84,7 @@ class K2Case:
         same: dict[str, Tensor | int] = {}
         same |= {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
         scale = int(back.qk_scale(sizes).view(torch.int32))
-        return {"q": self.q[rank], "qk_scale": scale} | same
+        return same | {"q": self.q[rank], "qk_scale": scale}
 
 
 @dataclass(frozen=True)

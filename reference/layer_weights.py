@@ -9,7 +9,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Protocol
@@ -22,7 +22,7 @@ from .draws import Draws
 from .formats import F32
 from .fp4 import fp4_magnitudes, fp4_values
 from .layer_sizes import LayerSizes
-from .weights import dequantise, magnitudes, random_gate, random_norm, without_nan
+from .weights import K1Weights, dequantise, magnitudes, random_gate, random_norm, without_nan
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,6 @@ class FfnWeights:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("experts", "block")}
 
 
-def rank_rows(whole: Tensor, tp: int, rank: int) -> Tensor:
-    """A rank's rows."""
-    return whole.chunk(tp, 0)[rank]
-
-
-def rank_columns(whole: Tensor, tp: int, rank: int) -> Tensor:
-    """A rank's columns."""
-    return whole.chunk(tp, 1)[rank].contiguous()
-
-
 # ------------------------------------------------------------------ seeded
 
 
@@ -156,102 +146,159 @@ def skewed_linear(
     return without_nan(draws.octets(rows, columns)), scale
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Seeded tensors of one layer, each drawn on demand from (seed, layer, its own name)."""
+def _linear_keys(sizes: LayerSizes) -> dict[str, tuple[int, int]]:
+    """Whole MXFP8 linears of a layer: key -> (rows, columns)."""
+    return {
+        "wq_a": (sizes.q_rank, sizes.hidden),
+        "wkv": (sizes.kv_dim, sizes.hidden),
+        "wqb": (sizes.q_rows, sizes.q_rank),
+        "woa": (sizes.o_rows, sizes.group_k),
+        "wob": (sizes.hidden, sizes.o_rows),
+        "sw1": (sizes.shared_inter, sizes.hidden),
+        "sw3": (sizes.shared_inter, sizes.hidden),
+        "sw2": (sizes.hidden, sizes.shared_inter),
+    }
 
-    model: ModelSpec
-    layer: int = 0
-    seed: int = 0
-    draft: bool = False
+
+def tied_experts(experts: int) -> list[tuple[int, int]]:
+    """Experts (low, high) with equal router rows: the low id must win, whatever its place modulo 64."""
+    return [(1, 64), (3, experts - 2), (65, 66)] if experts >= 128 else [(1, experts // 2)]
+
+
+class SeededTensors:
+    """Published tensors of one layer, each drawn from (seed, layer, its own key)."""
+
+    def __init__(self, model: ModelSpec, layer: int, seed: int) -> None:
+        self.model, self.layer, self.seed = model, layer, seed
+        self.sizes = LayerSizes.of(model, 1, is_draft(model, layer))
 
     def draws(self, key: str) -> Draws:
         """The stream of one tensor."""
         return Draws(self.seed, f"layer{self.layer}/{key}")
 
-    @property
-    def sizes(self) -> LayerSizes:
-        """Sizes of the whole layer."""
-        return LayerSizes.of(self.model, 1, self.draft)
+    def dense(self) -> dict[str, Tensor]:
+        """Key -> whole tensor of everything but the routed experts."""
+        quant, sizes = self.model.quantisation, self.sizes
+        out: dict[str, Tensor] = {}
+        for key, (rows, columns) in _linear_keys(sizes).items():
+            pair = skewed_linear(
+                self.draws(key), rows, columns, quant.weight_block[0], quant.dense_code_range
+            )
+            out[key], out[f"{key}_s"] = pair
+        for key in ("hc", "hc_ffn"):
+            names = (f"{key}_fn", f"{key}_scale", f"{key}_base")
+            out |= dict(zip(names, random_gate(self.draws(key), sizes), strict=True))
+        widths = {"attn_w": sizes.hidden, "qn_w": sizes.q_rank, "kvn_w": sizes.kv_dim, "ffn_w": sizes.hidden}
+        out |= {key: random_norm(self.draws(key), width) for key, width in widths.items()}
+        out["sink"] = self.draws("sink").normal(sizes.heads).to(F32)
+        out["gate_w"], out["bias"] = self._gate()
+        return out
 
-    def linear(self, key: str, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-        """Bytes and codes of a whole MXFP8 linear."""
-        quant = self.model.quantisation
-        block = quant.weight_block[0]
-        return skewed_linear(self.draws(key), rows, columns, block, quant.dense_code_range)
-
-    def gate(self) -> tuple[Tensor, Tensor]:
-        """gate_w and bias, with pairs of experts that tie exactly and are picked often."""
+    def _gate(self) -> tuple[Tensor, Tensor]:
+        """Router weights, with pairs of experts that tie exactly and are picked often."""
         sizes, draws = self.sizes, self.draws("gate")
         width = 1.2 * sizes.hidden**-0.5
         weight = (draws.normal(sizes.experts, sizes.hidden) * width).to(torch.bfloat16)
         bias = (0.1 * draws.normal(sizes.experts)).to(F32)
-        for low, high in self.ties():
+        for low, high in tied_experts(sizes.experts):
             weight[low] *= 2
             weight[high], bias[high] = weight[low], bias[low]
         return weight, bias
 
-    def ties(self) -> list[tuple[int, int]]:
-        """Experts (low, high) with equal router rows: the low id must win, whatever its place modulo 64."""
-        experts = self.sizes.experts
-        return [(1, 64), (3, experts - 2), (65, 66)] if experts >= 128 else [(1, experts // 2)]
-
-    def whole_expert(self, number: int) -> Expert:
-        """Expert `number`, not sliced."""
+    def expert(self, number: int) -> Expert:
+        """Expert `number`, whole."""
         sizes, draws = self.sizes, self.draws(f"expert{number}")
+        if not 0 <= number < sizes.experts:
+            raise ValueError(f"expert {number}: the layer has experts 0 .. {sizes.experts - 1}")
         codes, inter, hidden = self.model.quantisation.expert_code_range, sizes.inter, sizes.hidden
         data = [draws.octets(*shape) for shape in ((inter, hidden // 2),) * 2 + ((hidden, inter // 2),)]
         scale = [skewed_codes(draws, codes, t.shape[0], t.shape[1] // 16) for t in data]
         return Expert(data[0], scale[0], data[1], scale[1], data[2], scale[2])
 
+
+# ------------------------------------------------------------------ a layer's shares
+
+
+class WholeLayer:
+    """Published tensors of one layer and the ranks' shares of them.
+
+    `dense` holds whole tensors by key; `expert` gives one whole routed expert (the last few are kept, since
+    every rank asks for the same ones in turn).
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        layer: int,
+        dense: Mapping[str, Tensor],
+        expert: Callable[[int], Expert],
+    ) -> None:
+        self.model, self.layer, self.dense = model, layer, dense
+        self.expert = lru_cache(maxsize=4)(expert)
+        self.block = model.quantisation.weight_block[0]
+
+    @property
+    def draft(self) -> bool:
+        """A draft layer: fewer experts, fewer picks."""
+        return is_draft(self.model, self.layer)
+
+    def sizes(self, tp: int) -> LayerSizes:
+        """Sizes of the layer on one of `tp` ranks."""
+        return LayerSizes.of(self.model, tp, self.draft)
+
+    def _rows(self, key: str, tp: int, rank: int) -> tuple[Tensor, Tensor]:
+        data, codes = self.dense[key], self.dense[f"{key}_s"]
+        return data.chunk(tp, 0)[rank], codes.chunk(tp, 0)[rank]
+
+    def _columns(self, key: str, tp: int, rank: int) -> tuple[Tensor, Tensor]:
+        data, codes = self.dense[key], self.dense[f"{key}_s"]
+        return data.chunk(tp, 1)[rank].contiguous(), codes.chunk(tp, 1)[rank].contiguous()
+
+    def _stacked(self, first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return torch.cat([first[0], second[0]]), torch.cat([first[1], second[1]])
+
+    def k1(self, tp: int, rank: int) -> K1Weights:
+        """K1's weights of a rank."""
+        wqkv, wqkv_s = self._stacked(self._rows("wq_a", 1, 0), self._rows("wkv", 1, 0))
+        wqb, wqb_s = self._rows("wqb", tp, rank)
+        same = {key: self.dense[key] for key in ("hc_fn", "hc_scale", "hc_base", "attn_w", "qn_w", "kvn_w")}
+        return K1Weights(**same, wqkv=wqkv, wqkv_s=wqkv_s, wqb=wqb, wqb_s=wqb_s, block=self.block)
+
     def back(self, tp: int, rank: int) -> BackWeights:
-        """Attention back of a rank."""
-        sizes = self.sizes
-        woa = self.linear("wo_a", sizes.o_rows, sizes.group_k)
-        wob = self.linear("wo_b", sizes.hidden, sizes.o_rows)
-        sink = self.draws("sink").normal(sizes.heads).to(F32)
-        wa, wa_s = (rank_rows(t, tp, rank) for t in woa)
-        wb, wb_s = (rank_columns(t, tp, rank) for t in wob)
-        return BackWeights(wa, wa_s, wb, wb_s, rank_rows(sink, tp, rank), sizes.weight_block)
+        """The attention back's weights of a rank."""
+        woa, woa_s = self._rows("woa", tp, rank)
+        wob, wob_s = self._columns("wob", tp, rank)
+        return BackWeights(woa, woa_s, wob, wob_s, self.dense["sink"].chunk(tp)[rank], self.block)
 
     def ffn(self, tp: int, rank: int) -> FfnWeights:
-        """FFN half of a rank."""
-        sizes = self.sizes
-        gate, up = (self.linear(k, sizes.shared_inter, sizes.hidden) for k in ("shared_w1", "shared_w3"))
-        down = self.linear("shared_w2", sizes.hidden, sizes.shared_inter)
-        sgu, sgu_s = (
-            torch.cat([rank_rows(g, tp, rank), rank_rows(u, tp, rank)]) for g, u in zip(gate, up, strict=True)
-        )
-        sw2, sw2_s = (rank_columns(t, tp, rank) for t in down)
-        fn, scale, base = random_gate(self.draws("hc_ffn"), sizes)
-        gate_w, bias = self.gate()
+        """The FFN half's weights of a rank."""
+        sgu, sgu_s = self._stacked(self._rows("sw1", tp, rank), self._rows("sw3", tp, rank))
+        sw2, sw2_s = self._columns("sw2", tp, rank)
+        dense = self.dense
         return FfnWeights(
-            hc_fn=fn, hc_scale=scale, hc_base=base, gate_w=gate_w, bias=bias, sgu=sgu, sgu_s=sgu_s, sw2=sw2,
-            sw2_s=sw2_s, ffn_w=random_norm(self.draws("ffn_norm"), sizes.hidden),
-            experts=SeededExperts(self, tp, rank), block=sizes.weight_block,
+            hc_fn=dense["hc_ffn_fn"], hc_scale=dense["hc_ffn_scale"], hc_base=dense["hc_ffn_base"],
+            ffn_w=dense["ffn_w"], gate_w=dense["gate_w"], bias=dense["bias"], sgu=sgu, sgu_s=sgu_s, sw2=sw2,
+            sw2_s=sw2_s, experts=RankExperts(self, tp, rank), block=self.block,
         )  # fmt: skip
 
 
-class SeededExperts:
-    """A rank's experts of a seeded layer; the last few stay in memory, shared by the ranks of a layer."""
+class RankExperts:
+    """A rank's shares of a layer's routed experts."""
 
-    def __init__(self, layer: Layer, tp: int, rank: int) -> None:
+    def __init__(self, layer: WholeLayer, tp: int, rank: int) -> None:
         self.layer, self.tp, self.rank = layer, tp, rank
 
     def expert(self, number: int) -> Expert:
         """The rank's share of expert `number`."""
-        if not 0 <= number < self.layer.sizes.experts:
-            raise ValueError(f"expert {number}: the layer has experts 0 .. {self.layer.sizes.experts - 1}")
-        return _whole(self.layer)(number).share(self.tp, self.rank)
+        return self.layer.expert(number).share(self.tp, self.rank)
 
 
-_KEPT: dict[str, Callable[[int], Expert]] = {}
+def is_draft(model: ModelSpec, layer: int) -> bool:
+    """Whether `layer` is one of the draft layers, which are numbered after the backbone."""
+    return layer >= model.topology.layers
 
 
-def _whole(layer: Layer) -> Callable[[int], Expert]:
-    """A small cache of whole experts, one a layer (the model spec itself cannot be hashed)."""
-    key = f"{layer.model.model_dump_json()}/{layer.layer}/{layer.seed}/{layer.draft}"
-    if key not in _KEPT:
-        _KEPT.clear()  # one layer at a time: a chain goes from layer to layer
-        _KEPT[key] = lru_cache(maxsize=8)(layer.whole_expert)
-    return _KEPT[key]
+def seeded_layer(model: ModelSpec, layer: int = 3, seed: int = 0) -> WholeLayer:
+    """A layer's weights from a seed: dense ones drawn now, experts when they are asked for."""
+    tensors = SeededTensors(model, layer, seed)
+    return WholeLayer(model, layer, tensors.dense(), tensors.expert)
