@@ -126,23 +126,27 @@ class FfnWeights:
 # ------------------------------------------------------------------ seeded
 
 
-def skewed_codes(draws: Draws, codes: tuple[int, int], *shape: int) -> Tensor:
-    """uint8 scale codes over a whole range, each value half as frequent as the one below it.
+def peaked_codes(draws: Draws, codes: tuple[int, int], *shape: int) -> Tensor:
+    """uint8 scale codes of a range: most at its middle, a quarter anywhere below, few above.
 
-    Uniform codes would let a few blocks carry a whole row; so skewed, sums of a few thousand products of
-    unit inputs come out near one, and a gate meets the limit in its tails as a trained one does.
+    A code above is an eighth as frequent as the one under it: were they uniform, a few blocks would carry
+    every row. So sums of a few thousand products of unit inputs come out a few units wide, and a gate meets
+    the limit in its tails, as a trained one does.
     """
     low, high = codes
-    word = draws.words(*shape)
-    lowest = torch.frexp((word & -word).to(torch.float64)).exponent.to(torch.int64) - 1
-    return (low + lowest.clamp(0, high - low)).to(torch.uint8)
+    middle, word = (low + high) // 2, draws.words(*shape)
+    zeros = torch.frexp((word & -word).to(torch.float64)).exponent.to(torch.int64) - 1
+    above = torch.clamp(zeros // 3, 0, high - middle)
+    spread = (word >> 40) & 0xFFFF
+    below = torch.where(spread & 3 == 0, (spread >> 2) % (middle - low + 1), 0)
+    return (middle + torch.where(above > 0, above, -below)).to(torch.uint8)
 
 
-def skewed_linear(
+def peaked_linear(
     draws: Draws, rows: int, columns: int, block: int, codes: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
-    """Bytes over the whole e4m3 range and skewed codes of an MXFP8 linear."""
-    scale = skewed_codes(draws, codes, -(-rows // block), -(-columns // block))
+    """Bytes over the whole e4m3 range and peaked codes of an MXFP8 linear."""
+    scale = peaked_codes(draws, codes, -(-rows // block), -(-columns // block))
     return without_nan(draws.octets(rows, columns)), scale
 
 
@@ -181,7 +185,7 @@ class SeededTensors:
         quant, sizes = self.model.quantisation, self.sizes
         out: dict[str, Tensor] = {}
         for key, (rows, columns) in _linear_keys(sizes).items():
-            pair = skewed_linear(
+            pair = peaked_linear(
                 self.draws(key), rows, columns, quant.weight_block[0], quant.dense_code_range
             )
             out[key], out[f"{key}_s"] = pair
@@ -212,7 +216,7 @@ class SeededTensors:
             raise ValueError(f"expert {number}: the layer has experts 0 .. {sizes.experts - 1}")
         codes, inter, hidden = self.model.quantisation.expert_code_range, sizes.inter, sizes.hidden
         data = [draws.octets(*shape) for shape in ((inter, hidden // 2),) * 2 + ((hidden, inter // 2),)]
-        scale = [skewed_codes(draws, codes, t.shape[0], t.shape[1] // 16) for t in data]
+        scale = [peaked_codes(draws, codes, t.shape[0], t.shape[1] // 16) for t in data]
         return Expert(data[0], scale[0], data[1], scale[1], data[2], scale[2])
 
 
