@@ -15,7 +15,7 @@ from torch import Tensor
 from . import attention_back as back
 from . import experts, front, router, seam, shared
 from .experts import Picks, mxfp8_routed
-from .formats import F32, F64, FLAVOURS, Fp8, bf16
+from .formats import F64, FLAVOURS, Fp8, bf16
 from .layer_sizes import LayerOrder, LayerSizes
 from .layer_weights import FfnWeights
 from .quant import Blocks, mxfp8
@@ -184,28 +184,38 @@ class Ffn:
             return bf16(experts.activation_exact(gate, up, self.sizes.limit)).to(BF16)
         return experts.activation(gate, up, self.sizes.limit)
 
-    def mid(self, rank: int, x8r: Blocks, routing: Routing) -> Blocks:
-        """4.3, 4.4: MXFP8 activations, a row a pick."""
+    def mids(self, x8r: Blocks, routing: Routing) -> tuple[Blocks, ...]:
+        """4.3, 4.4: MXFP8 activations of every rank, a row a pick (an expert is fetched once for all ranks)."""
         picks, x = Picks(routing.ids), x8r.values()
-        rows = []
+        rows: list[list[Tensor]] = [[] for _ in self.weights]
         for expert, own in picks.slots():
-            gate, up = self.up(rank, expert, x[picks.token[own]]).chunk(2, -1)
-            rows.append(self.activation(gate, up))
-        return mxfp8_routed(torch.cat(rows), self.sizes.group, self.flavour)
+            for rank, done in enumerate(rows):
+                gate, up = self.up(rank, expert, x[picks.token[own]]).chunk(2, -1)
+                done.append(self.activation(gate, up))
+        return tuple(self.mid(torch.cat(done)) for done in rows)
+
+    def mid(self, h: Tensor) -> Blocks:
+        """4.4: MXFP8 of the activations."""
+        return mxfp8_routed(h, self.sizes.group, self.flavour)
 
     def down(self, rank: int, expert: int, h: Tensor) -> Tensor:
         """4.5: [n, D] of the picks of one expert, from dequantised rows [n, I]."""
         w = self.weights[rank].experts.expert(expert).down_values()
         return h @ w.to(F64).T if self.exact else experts.down_gemv(h, w, self.order)
 
-    def partial(self, rank: int, mid: Blocks, routing: Routing, sm: Blocks) -> Tensor:
-        """4.5, 6.1: this rank's bf16 [S, D]."""
-        picks, h = Picks(routing.ids), mid.values()
-        v = torch.cat([self.down(rank, expert, h[own]) for expert, own in picks.slots()])
-        by_token, own = experts.of_tokens(v, picks, self.sizes), self.shared_down(rank, sm)
-        if self.exact:
-            return experts.combine_exact(by_token, routing.weights, own)
-        return experts.combine(by_token, routing.weights, own)
+    def downs(self, mids: Sequence[Blocks], routing: Routing) -> tuple[Tensor, ...]:
+        """4.5: [S, K, D] of every rank, in selection order."""
+        picks, h = Picks(routing.ids), [mid.values() for mid in mids]
+        rows: list[list[Tensor]] = [[] for _ in mids]
+        for expert, own in picks.slots():
+            for rank, done in enumerate(rows):
+                done.append(self.down(rank, expert, h[rank][own]))
+        return tuple(experts.of_tokens(torch.cat(done), picks, self.sizes) for done in rows)
+
+    def partial(self, v: Tensor, routing: Routing, shared_out: Tensor) -> Tensor:
+        """6.1: a rank's bf16 [S, D] from its picks' results [S, K, D] and its shared expert's."""
+        combine = experts.combine_exact if self.exact else experts.combine
+        return combine(v, routing.weights, shared_out)
 
     def out(self, partials: Tensor) -> Tensor:
         """6.2: bf16 [S, D]."""
@@ -217,11 +227,15 @@ class Ffn:
         """Every rank's attention partial as all ranks receive it, bf16 [tp, S, D]."""
         return self.case.part
 
-    def rank(self, rank: int, x8r: Blocks, x8: Blocks, routing: Routing) -> RankFfn:
-        """The experts of one rank."""
-        smid = self.smid(rank, x8)
-        sm, mid = self.sm(smid), self.mid(rank, x8r, routing)
-        return RankFfn(smid, sm, mid, self.partial(rank, mid, routing, sm))
+    def experts(self, x8r: Blocks, x8: Blocks, routing: Routing) -> tuple[RankFfn, ...]:
+        """The experts of every rank."""
+        smids = [self.smid(rank, x8) for rank in range(self.case.tp)]
+        sms, mids = [self.sm(smid) for smid in smids], self.mids(x8r, routing)
+        downs = self.downs(mids, routing)
+        out = []
+        for rank, (smid, sm, mid, v) in enumerate(zip(smids, sms, mids, downs, strict=True)):
+            out.append(RankFfn(smid, sm, mid, self.partial(v, routing, self.shared_down(rank, sm))))
+        return tuple(out)
 
     def run(self) -> FfnOutputs:
         """All stages on all ranks."""
@@ -231,7 +245,7 @@ class Ffn:
         gates, normed = self.gates(pmix), self.normed(lin)
         x8r, x8, logit = self.x8r(normed), self.x8(normed), self.logit(normed)
         routing = self.route(logit)
-        ranks = tuple(self.rank(r, x8r, x8, routing) for r in range(self.case.tp))
+        ranks = self.experts(x8r, x8, routing)
         return FfnOutputs(
             out=self.out(torch.stack([r.partial for r in ranks])), res_out=residual, post_out=gates.post,
             comb_out=gates.comb, pre_out=gates.pre, attn=attn, lin=lin, pmix=pmix, normed=normed, x8r=x8r,
@@ -250,4 +264,4 @@ def ffn_outputs(
     return Ffn(case, weights, sizes, order, form == "exact").run()
 
 
-__all__ = ["F32", "Ffn", "FfnCase", "FfnOutputs", "RankFfn", "ffn_outputs"]
+__all__ = ["Ffn", "FfnCase", "FfnOutputs", "RankFfn", "ffn_outputs"]

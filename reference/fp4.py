@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +36,9 @@ def _magnitude_table() -> Tensor:
 
 def _dequantised(table: Tensor, data: Tensor, codes: Tensor) -> Tensor:
     rows = data.shape[0]
-    value = table[data.to(torch.int64)].reshape(rows, -1, GROUP)
+    # A pair of float32 travels as one float64 container: numpy gathers by bytes without widening them first.
+    pairs = np.take(table.view(torch.float64).numpy().ravel(), data.contiguous().numpy())
+    value = torch.from_numpy(pairs).view(F32).reshape(rows, -1, GROUP)
     scale = pow2(codes.to(torch.int64) - 127).to(F32)
     return value.mul_(scale[..., None]).reshape(rows, -1)
 
