@@ -32,6 +32,7 @@ class Context:
     workgroup: Any
     lds: Any
     scratch: Any  # descriptor of the scratch argument
+    scratch_base: Any  # its address
     epoch: Any  # address of the epoch buffer
     tag: Any
 
@@ -48,9 +49,15 @@ def enter(build: Build, scratch: Any, epoch: Any) -> Context:
         Int32(fx.block_idx.x),
         ll.lds_block(build.lds_bytes),
         ll.buffer(scratch),
+        scratch,
         epoch,
         tag,
     )
+
+
+def parity(c: Context) -> Any:
+    """0 or 1: the half of the peer buffer that this epoch uses."""
+    return Int32(fx.Uint32(c.tag - c.build.tag_offset) // c.build.tag_scale) & 1
 
 
 def renew(c: Context) -> Context:
@@ -58,10 +65,18 @@ def renew(c: Context) -> Context:
     return replace(c, wave=ll.fresh(c.wave), workgroup=ll.fresh(c.workgroup))
 
 
+def own_task(c: Context, tasks: Tasks) -> Any:
+    """The workgroup's first task, if it is below the stage's count and span as an unsigned number."""
+    own = c.workgroup - tasks.first if tasks.first else c.workgroup
+    if tasks.first + min(tasks.count, tasks.span) > c.build.workgroups:  # the stage runs round the grid
+        own = (own < 0).select(own + c.build.workgroups, own)
+    return own
+
+
 @ll.device
 def each(c: Context, tasks: Tasks, body: Callable[[Any], None]) -> None:
     """``body(task)`` for the workgroup's tasks of a stage."""
-    own = c.workgroup - tasks.first if tasks.first else c.workgroup
+    own = own_task(c, tasks)
     if const_expr(tasks.count <= tasks.span):
         if fx.Uint32(own) < fx.Uint32(tasks.count):
             body(own)

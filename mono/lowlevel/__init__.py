@@ -16,26 +16,31 @@ import flydsl.compiler as flyc
 from .control import assembly, clock, end_program, fresh, memory_changes, opaque, sleep, spin, wait_stores
 from .memory import (
     SC1,
+    SYSTEM,
     buffer,
     buffer_load,
     buffer_store,
     global_load,
     global_store,
     lds_block,
+    lds_byte,
     lds_load,
     lds_store,
 )
 from .values import undef
 from .vector import (
     any_lane,
+    ballot,
     dpp,
     exp2,
     fma,
+    fp8_to_bf16_pair,
     gather,
     lane_swap,
     ldexp_one,
     max_plain,
     max_u16x2,
+    mfma_bf16,
     mfma_f32,
     mfma_fp8,
     mfma_scaled,
@@ -46,12 +51,15 @@ from .vector import (
     rsq,
     swizzle,
     uniform,
+    unpack_fp8,
 )
 
 __all__ = [
     "SC1",
+    "SYSTEM",
     "any_lane",
     "assembly",
+    "ballot",
     "buffer",
     "buffer_load",
     "buffer_store",
@@ -61,6 +69,7 @@ __all__ = [
     "end_program",
     "exp2",
     "fma",
+    "fp8_to_bf16_pair",
     "fresh",
     "gather",
     "global_load",
@@ -68,11 +77,13 @@ __all__ = [
     "lane_swap",
     "ldexp_one",
     "lds_block",
+    "lds_byte",
     "lds_load",
     "lds_store",
     "max_plain",
     "max_u16x2",
     "memory_changes",
+    "mfma_bf16",
     "mfma_f32",
     "mfma_fp8",
     "mfma_scaled",
@@ -87,6 +98,7 @@ __all__ = [
     "swizzle",
     "undef",
     "uniform",
+    "unpack_fp8",
     "wait_stores",
 ]
 

@@ -71,6 +71,19 @@ def pack_fp8(a: Any, b: Any, old: Any, high: bool) -> Any:
     return Int32(rocdl.cvt_pk_fp8_f32(T.i32, a, b, old, high))
 
 
+def unpack_fp8(word: Any, high: bool) -> tuple[Any, Any]:
+    """The lower or upper two e4m3 bytes of ``word`` (the GPU's own flavour) as fp32; exact."""
+    pair = fx.Vector(rocdl.cvt_pk_f32_fp8(T.vec(2, T.f32), word, high))
+    return pair[0], pair[1]
+
+
+def fp8_to_bf16_pair(word: Any, scale: Any, high: bool) -> Any:
+    """Two e4m3 bytes of ``word`` times ``scale`` (a power of two) as a word of two bf16; exact."""
+    pair = ir.VectorType.get([2], ir.BF16Type.get())
+    two = _rocdl.cvt_scalef32_pk_bf16_fp8(pair, raw(Int32(word)), raw(scale), high)
+    return Int32(_llvm.BitcastOp(T.i32, two).result)
+
+
 def uniform(v: Any) -> Any:
     """A value equal in all lanes, as a scalar register."""
     return Int32(rocdl.readfirstlane(T.i32, Int32(v)))
@@ -80,9 +93,14 @@ def read_lane(v: Any, lane: int) -> Any:
     return Float32(intrinsic("readlane.f32", T.f32, v, Int32(lane)))
 
 
+def ballot(condition: Any) -> Any:
+    """A bit a lane (Int64, scalar): whether ``condition`` holds there and the lane is active."""
+    return fx.Int64(rocdl.ballot(T.i64, condition))
+
+
 def any_lane(condition: Any) -> Any:
     """Whether any active lane holds: a scalar condition, so the branch on it is one instruction."""
-    return fx.Int64(rocdl.ballot(T.i64, condition)) != fx.Int64(0)
+    return ballot(condition) != fx.Int64(0)
 
 
 def dpp(v: Any, control: int) -> Any:
@@ -119,6 +137,27 @@ def mfma_f32(a: Any, b: Any, c: Any) -> Any:
     """v_mfma_f32_16x16x4_f32."""
     none = rocdl._blgp_attr(0)
     return fx.Vector(_rocdl.mfma_f32_16x16x4f32_(T.vec(4, T.f32), raw(a), raw(b), raw(c), 0, 0, none))
+
+
+def mfma_bf16(a: Any, b: Any, c: Any, wide: bool) -> Any:
+    """16 x 16 bf16 product over the lane's elements: 8 (four words) as one or two instructions, or 4 (two).
+
+    ``wide``: the arch has the instruction with 32 columns. Where it has not, elements 0..3 of every lane go
+    first, then 4..7: the same columns in another order of addition.
+    """
+    if len(a) == 4 and wide:
+        eight = ir.VectorType.get([8], ir.BF16Type.get())
+        operands = [_llvm.BitcastOp(eight, raw(_words(v))).result for v in (a, b)]
+        return fx.Vector(rocdl.mfma_f32_16x16x32_bf16(T.vec(4, T.f32), [*operands, c, 0, 0, 0]))
+    four = ir.VectorType.get([4], ir.IntegerType.get_signless(16))
+    for k in range(0, len(a), 2):
+        operands = [_llvm.BitcastOp(four, raw(_words(v[k : k + 2]))).result for v in (a, b)]
+        c = fx.Vector(rocdl.mfma_f32_16x16x16bf16_1k(T.vec(4, T.f32), [*operands, c, 0, 0, 0]))
+    return c
+
+
+def _words(words: Sequence[Any]) -> Any:
+    return fx.Vector.from_elements(list(words), Int32)
 
 
 def mfma_fp8(a: Any, b: Any) -> Any:
