@@ -5,7 +5,7 @@ Facts the short sequences rest on (proved over every bf16 value in the tests):
 - A scale code is the exponent of amax / MAX rounded up. MAX is 1.75 * 2^8 (OCP) or 1.75 * 2^7 (FNUZ), so
   the quotient rounds up to the next power of two exactly where amax's mantissa is above 1.75: an integer
   addition of 31 to the upper 16 bits of amax (a bf16) carries into the exponent there, and no division is
-  needed.
+  needed. The same holds for fp32 magnitudes: next to 1.75 the quotient's rounding never crosses the power.
 - A code so chosen keeps |value| * 2^(127 - code) <= MAX, so the clamp of the formula never acts. A group
   with NaN or inf has code 254 and multiplier 0: numbers become 0, NaN and inf become NaN.
 - Rounding to bf16 by adding 0x7FFF and the last kept bit keeps every inf, every quiet NaN that arithmetic
@@ -78,10 +78,30 @@ def amax16(how: Strategy, words: Sequence[Any], values: Sequence[Any]) -> Any:
     return fx.max(pair & 0xFFFF, (pair >> 16) & 0xFFFF)
 
 
-def scale_code(how: Strategy, top16: Any, floor: int) -> Any:
-    """The scale code of a group whose largest magnitude has the upper bits ``top16``."""
-    code = (top16 + (31 - (_EXPONENT_OF_MAX[how.fp8] << 7))) >> 7
-    return (top16 >= _INF16).select(Int32(254), fx.max(code, Int32(floor)))
+def amax32(how: Strategy, values: Sequence[Any]) -> Any:
+    """Bits of max |v| over fp32 ``values``. NaN wins."""
+    if how.max3:
+        top = abs(values[0])
+        for v in values[1:]:
+            top = fx.max(top, abs(v))
+        return top.bitcast(Int32) & 0x7FFFFFFF
+    top = values[0].bitcast(Int32) & 0x7FFFFFFF
+    for v in values[1:]:
+        top = fx.max(top, v.bitcast(Int32) & 0x7FFFFFFF)
+    return top
+
+
+def scale_code(how: Strategy, top: Any, floor: int, bits: int = 16) -> Any:
+    """The scale code of a group whose largest magnitude has the upper ``bits`` (16 or 32) ``top``."""
+    mantissa = bits - 9
+    carry = (1 << (mantissa - 2)) - 1  # carries out of a mantissa above 1.75
+    code = (top + (carry - (_EXPONENT_OF_MAX[how.fp8] << mantissa))) >> mantissa
+    return (top >= _INF16 << (bits - 16)).select(Int32(254), fx.max(code, Int32(floor)))
+
+
+def power_of_two(code: Any) -> Any:
+    """2^(code - 127) as fp32; code 0, which no record or group has, counts as 0."""
+    return (code << 23).bitcast(Float32)
 
 
 def multiplier(code: Any) -> Any:

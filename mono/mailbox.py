@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import flydsl.expr as fx
+from flydsl.expr import const_expr
 from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
 from .build import Site
-from .context import Context, stage
+from .context import WAVE, Context, stage
 
 
 def put(c: Context, region: Any, offset: Any, word: Any) -> None:
@@ -78,14 +79,30 @@ def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]]) -> list[
     return [v[2 * k] for v, (_, _, n) in zip(got, spots, strict=True) for k in range(n)]
 
 
+def _flags_up(c: Context, site: Site, region: Any, count: Any, stride: int, loads: int) -> None:
+    """Until ``count`` flags are up, a lane looking at ``loads`` of them."""
+    spots = [fx.min(c.lane + WAVE * k, count - 1) * stride + 4 for k in range(loads)]
+    _wait(
+        c,
+        site,
+        [1] * loads,
+        lambda: [ll.buffer_load(c.scratch, spot, region, cache=ll.SC1) for spot in spots],
+        lambda got: got,
+    )
+
+
 @ll.device
-def await_flags(c: Context, site: Site, region: Any, count: int, stride: int) -> None:
-    """Until ``count`` (at most 64) flags, ``stride`` bytes apart, are up; then the workgroup goes on."""
-    if c.wave == 0:
-        offset = fx.min(c.lane, Int32(count - 1)) * stride + 4
-        _wait(
-            c, site, [1], lambda: [ll.buffer_load(c.scratch, offset, region, cache=ll.SC1)], lambda got: got
-        )
+def await_flags(c: Context, site: Site, region: Any, count: Any, stride: int) -> None:
+    """Until ``count`` flags, ``stride`` bytes apart, are up; then the workgroup goes on.
+
+    A ``count`` of the run time (uniform) is at most 64, and may be 0.
+    """
+    if const_expr(isinstance(count, int)):
+        if c.wave == 0:
+            _flags_up(c, site, region, Int32(count), stride, -(-count // WAVE))
+    else:
+        if (c.wave == 0) & (count > 0):
+            _flags_up(c, site, region, count, stride, 1)
     fx.barrier()
 
 
