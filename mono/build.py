@@ -140,6 +140,7 @@ class Back:
     x8bs: int
     ardy: int
     krdy: int
+    made_here: bool  # this launch makes its key table
     group_k: int  # columns of a wo_a group
     o_rank: int  # its rows
     o_rows: int  # rows of all groups of the rank

@@ -25,7 +25,7 @@ from .build import Strategy
 
 _EXPONENT_OF_MAX = {"ocp": 8, "fnuz": 7}
 _INF16 = 0x7F80
-_UPPER_HALVES = 0x07060302  # v_perm selector: the two upper halves of (high, low)
+UPPER_HALVES, LOWER_HALVES = 0x07060302, 0x05040100  # v_perm selectors: halves of (high, low)
 MX_FLOOR = 1  # code of an all-zero group
 _RECORD_FLOOR = {"ocp": 105, "fnuz": 106}  # code of amax = 1e-4, the floor of a KV record
 
@@ -44,7 +44,7 @@ def bf16_pair(how: Strategy, low: Any, high: Any) -> Any:
     """One word of two bf16."""
     if how.bf16_cvt == "cvt_pk":
         return fx.Vector.from_elements([low, high], Float32).to(BFloat16).bitcast(Int32)[0]
-    return ll.perm(_round_up_half(high), _round_up_half(low), _UPPER_HALVES)
+    return ll.perm(_round_up_half(high), _round_up_half(low), UPPER_HALVES)
 
 
 def bf16_round(how: Strategy, v: Any) -> Any:
@@ -109,13 +109,15 @@ def multiplier(code: Any) -> Any:
     return ((254 - code) << 23).bitcast(Float32)
 
 
+def pack4(values: Sequence[Any], by: Any) -> Any:
+    """Four values times ``by`` as a word of e4m3."""
+    low = ll.pack_fp8(values[0] * by, values[1] * by, Int32(0), False)
+    return ll.pack_fp8(values[2] * by, values[3] * by, low, True)
+
+
 def pack8(values: Sequence[Any], by: Any) -> Any:
     """Eight values times ``by`` as two words of e4m3."""
-    words = []
-    for k in (0, 4):
-        low = ll.pack_fp8(values[k] * by, values[k + 1] * by, Int32(0), False)
-        words.append(ll.pack_fp8(values[k + 2] * by, values[k + 3] * by, low, True))
-    return fx.Vector.from_elements(words, Int32)
+    return fx.Vector.from_elements([pack4(values[k : k + 4], by) for k in (0, 4)], Int32)
 
 
 def divide(x: Any, by: float) -> Any:

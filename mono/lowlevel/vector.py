@@ -71,10 +71,9 @@ def pack_fp8(a: Any, b: Any, old: Any, high: bool) -> Any:
     return Int32(rocdl.cvt_pk_fp8_f32(T.i32, a, b, old, high))
 
 
-def unpack_fp8(word: Any, high: bool) -> tuple[Any, Any]:
-    """The lower or upper two e4m3 bytes of ``word`` (the GPU's own flavour) as fp32; exact."""
-    pair = fx.Vector(rocdl.cvt_pk_f32_fp8(T.vec(2, T.f32), word, high))
-    return pair[0], pair[1]
+def unpack_fp8(word: Any, high: bool) -> Any:
+    """The lower or upper two e4m3 bytes of ``word`` (the GPU's own flavour) as two fp32; exact."""
+    return fx.Vector(rocdl.cvt_pk_f32_fp8(T.vec(2, T.f32), Int32(word), high))
 
 
 def fp8_to_bf16_pair(word: Any, scale: Any, high: bool) -> Any:
