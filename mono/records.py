@@ -25,7 +25,6 @@ from .context import Context
 PIECE = 64  # bytes of a record that four lane groups hold together
 KEY_BITS = 0x7FFFFFFF
 _SEVEN = 0x7F7F7F7F
-_SIGNS = 0x80808080 - 2**32
 _RAISE = (0x01010101, 0x00010101)  # byte 7 of the codes is padding
 
 
@@ -81,7 +80,7 @@ def _locate(c: Context, entry: Any, caches: Caches) -> tuple[Any, Any, Any]:
 
 
 def _to_fnuz(loaded: list[Any], e4m3: int, scales: Any, compressed: Any) -> tuple[list[Any], Any]:
-    spare = compressed.select(Int32(_SEVEN), Int32(-1))  # bits that a window record keeps in any case
+    spare = compressed.select(Int32(_SEVEN), Int32(-1))  # bits that a byte keeps in any case
     fixed = [_words([_no_minus_zero(v[k], spare) for k in range(4)]) for v in loaded[:e4m3]]
     raised = [scales[k] + compressed.select(Int32(_RAISE[k]), Int32(0)) for k in range(2)]
     return [*fixed, *loaded[e4m3:]], _words(raised)
@@ -90,7 +89,7 @@ def _to_fnuz(loaded: list[Any], e4m3: int, scales: Any, compressed: Any) -> tupl
 def _no_minus_zero(word: Any, spare: Any) -> Any:
     """``word`` without the sign of every byte that has no other bit."""
     carried = (word & _SEVEN) + _SEVEN  # bit 7 of a byte: it has a bit below
-    return word & ((carried & _SIGNS) | spare)
+    return word & (carried | spare)
 
 
 def _words(words: list[Any]) -> Any:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import flydsl.expr as fx
-from flydsl.expr import const_expr
 from flydsl.expr.typing import Int32
 
 from . import formats as fmt
-from . import gemv, lanes, mailbox, rows
+from . import gemv, lanes, mailbox, passes, rows
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
 from .context import Context, own_task
@@ -77,32 +76,19 @@ def _out(c: Context, task: Task, first: Any, live_rows: Any) -> None:
 
 
 @ll.device
-def _pass(c: Context, task: Task, first: Any, regs: list[Any]) -> list[Any]:
-    shape, width = c.build.shape, c.build.pass_width
-    s = _slice(c, task)
-    live_rows = fx.min(Int32(width), shape.rows - first)
-    rows.store_rows(c, s, first, width, regs)
-    if const_expr(shape.rows > width):
-        regs = rows.load_rows(c, s, first + width, width, regs)
-    fx.barrier()
-    gemv.multiply(c, s, task.steps, live_rows, [task.weights], c.build.back.red)
-    fx.barrier()
-    _out(c, task, first, live_rows)
-    return regs
-
-
-@ll.device
 def wo_a_product(c: Context, site: Site, task: Task) -> None:
     """Wait for every row of the group's heads, then all passes: X8B, X8BS and the task's flag."""
-    shape, back, width = c.build.shape, c.build.back, c.build.pass_width
+    back = c.build.back
     if task.live:
         per_row = heads(c) // c.build.waves * 8  # bytes of a row's flags: one for a group's eight heads
-        mailbox.await_flags(c, site, back.crdy + task.group * 8, shape.rows, per_row)
+        mailbox.await_flags(c, site, back.crdy + task.group * 8, c.build.shape.rows, per_row)
         s = _slice(c, task)
-        regs = rows.load_rows(c, s, Int32(0), width, rows.nothing(c, s, width))
-        if const_expr(shape.rows <= width):
-            _pass(c, task, Int32(0), regs)
-        else:
-            for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):  # type: ignore[call-overload]
-                regs = _pass(c, task, Int32(p) * width, regs)
+        passes.all_passes(
+            c,
+            s,
+            passes.first_rows(c, s),
+            lambda first: None,
+            lambda live: gemv.multiply(c, s, task.steps, live, [task.weights], back.red),
+            lambda first, live, early: _out(c, task, first, live),
+        )
         mailbox.publish(c, back.ardy + task.number * 8, 1)

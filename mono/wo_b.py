@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import flydsl.expr as fx
-from flydsl.expr import const_expr
 from flydsl.expr.typing import Int32
 
 from . import formats as fmt
-from . import gemv, mailbox, rows
+from . import gemv, mailbox, passes, rows
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
 from .context import Context, own_task
@@ -73,29 +72,17 @@ def _out(c: Context, tasks: Products, peers: Peers, first: Any, live_rows: Any) 
 
 
 @ll.device
-def _pass(c: Context, tasks: Products, peers: Peers, first: Any, regs: list[Any]) -> list[Any]:
-    shape, width = c.build.shape, c.build.pass_width
-    s = _slice(c, tasks.how)
-    live_rows = fx.min(Int32(width), shape.rows - first)
-    rows.store_rows(c, s, first, width, regs)
-    if const_expr(shape.rows > width):
-        regs = rows.load_rows(c, s, first + width, width, regs)
-    fx.barrier()
-    gemv.multiply(c, s, _steps(tasks.how), live_rows, tasks.weights, c.build.back.red, tasks.lives)
-    fx.barrier()
-    _out(c, tasks, peers, first, live_rows)
-    return regs
-
-
-@ll.device
 def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, peers: Peers) -> None:
     """Wait for all ``a_tasks`` tasks of wo_a, then all passes: ATTN pairs to every rank."""
-    shape, width = c.build.shape, c.build.pass_width
     mailbox.await_flags(c, site, Int32(c.build.back.ardy), a_tasks, 8)
     s = _slice(c, tasks.how)
-    regs = rows.load_rows(c, s, Int32(0), width, rows.nothing(c, s, width))
-    if const_expr(shape.rows <= width):
-        _pass(c, tasks, peers, Int32(0), regs)
-    else:
-        for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):  # type: ignore[call-overload]
-            regs = _pass(c, tasks, peers, Int32(p) * width, regs)
+    passes.all_passes(
+        c,
+        s,
+        passes.first_rows(c, s),
+        lambda first: None,
+        lambda live: gemv.multiply(
+            c, s, _steps(tasks.how), live, tasks.weights, c.build.back.red, tasks.lives
+        ),
+        lambda first, live, early: _out(c, tasks, peers, first, live),
+    )
