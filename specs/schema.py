@@ -54,6 +54,9 @@ class Machine(Spec):
     xcds: Count
     compute_units: dict[str, Count]  # product name -> compute units
     simds_per_cu: Count
+    workgroups: Annotated[
+        Count | Auto, Field(description="workgroups of a launch; auto: the largest power of two that fits")
+    ] = "auto"
 
 
 class Registers(Spec):
@@ -130,6 +133,10 @@ class Gemv(Spec):
     """How many tokens one GEMV pass holds in LDS."""
 
     pass_width: Count | Auto
+    expert_k_block: Annotated[
+        Count | Literal["whole"],
+        Field(description="K columns of x that the routed gate/up holds in LDS at a time; whole: all of them"),
+    ] = "whole"
 
 
 class Rows(Spec):

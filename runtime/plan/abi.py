@@ -19,7 +19,7 @@ from .tags import epoch_words
 CType = Literal["ptr", "int64", "int32"]
 Owner = Literal["vllm", "runner", "layer"]
 SIZES: dict[CType, int] = {"ptr": 8, "int64": 8, "int32": 4}
-ITEM_BYTES = {"bf16": 2, "f32": 4, "i32": 4, "i64": 8, "u8": 1, "e4m3fn": 1, "e4m3fnuz": 1}
+ITEM_BYTES = {"bf16": 2, "f32": 4, "i32": 4, "i64": 8, "u8": 1, "e4m3fn": 1, "e4m3fnuz": 1, "fp4x2": 1}
 RUNTIME = -1
 TIMELINE_POINTS = ("start", "kt", "wqkv", "qkv", "wq_b")
 TIMELINE_WORDS = 6
@@ -72,7 +72,11 @@ Row = tuple[str, CType, str, tuple[int, ...], Owner, str, str]
 def k1_abi(d: Dims, key: BuildKey, how: Strategy, grid: int, scratch_bytes: int) -> Abi:
     """K1's 40 arguments for one build."""
     rows = _seam_rows(d, key) + _weight_rows(d, how) + _row_rows(d, key) + _key_rows(d, key)
-    rows += _runner_rows(d, key, grid, scratch_bytes)
+    return abi_of([*rows, *_runner_rows(d, key, grid, scratch_bytes)])
+
+
+def abi_of(rows: list[Row]) -> Abi:
+    """Arguments in order, each at its natural alignment."""
     arguments, at = [], 0
     for i, (name, ctype, dtype, shape, owner, access, doc) in enumerate(rows):
         at = align_up(at, SIZES[ctype])

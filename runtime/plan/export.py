@@ -10,7 +10,7 @@ from .unsupported import Unsupported
 from .width import WidthReport
 
 if TYPE_CHECKING:
-    from .k1 import K1Plan
+    from .base import KernelPlan
 
 Json = dict[str, "Json"] | list["Json"] | str | int | bool | None
 
@@ -26,7 +26,7 @@ def to_data(value: object) -> Json:
     raise TypeError(f"a plan holds ints and strings, not {type(value).__name__}: {value!r}")
 
 
-def to_json(plan: K1Plan | WidthReport) -> str:
+def to_json(plan: KernelPlan | WidthReport) -> str:
     """The whole plan, two-space indented, with its id first and a final newline."""
     data = to_data(plan)
     assert isinstance(data, dict)

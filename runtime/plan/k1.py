@@ -1,107 +1,54 @@
-"""The plan of one K1 build: every number that its template, its host code and its checks read.
-
-`plan_k1(specs, key)` is a pure function of specs and key. It answers with a plan that has passed
-`faults_of`, or raises `Unsupported` with every reason and the nearest key that has a plan.
-"""
+"""The plan of one K1 build: every number that its template, its host code and its checks read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ...specs.schema import ArchSpec, ModelSpec
-from .abi import Abi, k1_abi
-from .cost import Cost, cost_of, mfma_of, residency_of
-from .dims import SLICE_COLUMNS, Dims, dims_of
-from .handoff import blocked, programs_of
+from .abi import k1_abi
+from .base import KernelPlan, checked, longest_chain, plan_faults
+from .cost import cost_of, mfma_of, residency_of
+from .dims import Dims, dims_of
 from .keys import BuildKey
+from .layout import is_draft, layer_layout
 from .lds import WAVES, LdsMap, front_struct, seam_struct, union_of
 from .lines import k1_line_faults
 from .passes import Passes, passes_of
-from .placement import BLOCK, Stage, gate_groups, gate_slices, grid_of, slices_of, stages_of
-from .scratch import Scratch, k1_regions, lay_out
-from .strategy import Strategy, strategy_of
-from .support import SpecSet, key_reasons, model_of, nearest
-from .tags import EpochWords, Tags, epoch_words, tags_of
+from .placement import BLOCK, STAGE_ORDER, Stage, grid_of, stages_of
+from .seam import SeamMap, seam_map
+from .strategy import strategy_of
+from .tags import epoch_words, tags_of
 from .traffic import Maps, traffic_of
-from .unsupported import Unsupported
-from .waits import Site, order_faults, sites_of
-from .width import RowLimit, WidthReport, width_report
+from .waits import sites_of
+from .width import WidthReport
 
 
 @dataclass(frozen=True)
-class SeamMap:
-    """Loop counts of the seam's thread maps (attention.md 5.10)."""
+class K1Plan(KernelPlan):
+    """All numbers of one K1 build. `mix_passes` are the gate projection's."""
 
-    slices: int
-    slice_columns: int
-    gate_groups: int
-    gate_slices: int
-
-
-@dataclass(frozen=True)
-class K1Plan:
-    """All numbers of one K1 build. `passes` are the GEMVs', `mix_passes` the gate projection's."""
-
-    key: BuildKey
-    grid: int
-    block: int
-    waves: int
-    grid_why: str
-    dims: Dims
-    strategy: Strategy
-    row_limit: RowLimit
-    passes: Passes
     mix_passes: Passes
     seam: SeamMap
-    stages: tuple[Stage, ...]
-    sites: tuple[Site, ...]
-    lds: LdsMap
-    scratch: Scratch
-    tags: Tags
-    epoch: EpochWords
-    abi: Abi
-    cost: Cost
-
-    def stage(self, name: str) -> Stage:
-        """The stage `name`."""
-        return {s.name: s for s in self.stages}[name]
-
-    def site(self, name: str) -> Site:
-        """The wait site `name`."""
-        return {s.name: s for s in self.sites}[name]
 
 
-def plan_k1(specs: SpecSet, key: BuildKey) -> K1Plan:
-    """The plan of `key`; Unsupported with every reason and the nearest supported build."""
-    reasons = key_reasons(specs, key)
-    if reasons:
-        near = nearest(specs, key)
-        raise Unsupported(key.id, tuple(reasons), near.id if near else None)
-    model, arch = model_of(specs, key.model), specs.arch[key.arch]
-    assert model is not None
-    plan = _plan(model, arch, key, width_report(model, arch))
-    faults = faults_of(plan, arch)
-    if faults:
-        raise AssertionError(f"{key.id}: the plan contradicts itself: {faults}")
-    return plan
-
-
-def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) -> K1Plan:
-    d, how, grid = dims_of(model, key.tp), strategy_of(arch), grid_of(arch)
+def make_k1(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) -> K1Plan:
+    """The plan of a key that `key_reasons` has nothing against."""
+    draft = is_draft(model, key)
+    d, how, grid = dims_of(model, key.tp, draft=draft), strategy_of(arch), grid_of(arch)
     stages, sites = stages_of(d, key, grid), sites_of(d, key.rows, arch)
     gemv = passes_of(key.rows, report.width, report.why)
     mix = passes_of(
         key.rows, how.gate_mfma.n, "the seam holds every row of its columns in LDS: the MFMA's N decides"
     )
     lds = _lds(d, key.rows, gemv, stages, arch)
-    scratch = lay_out(k1_regions(d, key.rows))
+    scratch = layer_layout(model, arch, key, report.width, draft=draft)
     abi = k1_abi(d, key, how, grid.workgroups, scratch.total)
     kept = residency_of(stages, arch)
     maps = Maps(d, key, grid.workgroups, {s.name: s for s in stages}, gemv, {r.stage: r.kept for r in kept})
     mfma = mfma_of(d, how, arch, stages, gemv, mix)
     traffic = traffic_of(maps, abi, scratch)
     cost = cost_of(arch, traffic, kept, mfma, scratch, lds.total, longest_chain(sites))
-    return K1Plan(
+    plan = K1Plan(
         key=key,
         grid=grid.workgroups,
         block=BLOCK,
@@ -112,7 +59,7 @@ def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) 
         row_limit=report.limit,
         passes=gemv,
         mix_passes=mix,
-        seam=SeamMap(slices_of(d), SLICE_COLUMNS, gate_groups(d), gate_slices(d)),
+        seam=seam_map(d),
         stages=stages,
         sites=sites,
         lds=lds,
@@ -122,6 +69,8 @@ def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) 
         abi=abi,
         cost=cost,
     )
+    checked(faults_of(plan, arch), key)
+    return plan
 
 
 def _lds(d: Dims, rows: int, gemv: Passes, stages: tuple[Stage, ...], arch: ArchSpec) -> LdsMap:
@@ -131,30 +80,7 @@ def _lds(d: Dims, rows: int, gemv: Passes, stages: tuple[Stage, ...], arch: Arch
     )
 
 
-def longest_chain(sites: tuple[Site, ...]) -> int:
-    """Hand-offs in a row on the longest path through the wait graph."""
-    depth: dict[str, int] = {}
-    for site in sites:
-        depth[site.stage] = max(depth.get(site.stage, 0), depth.get(site.producer, 0) + 1)
-    return max(depth.values())
-
-
 def faults_of(plan: K1Plan, arch: ArchSpec) -> list[str]:
-    """Contradictions inside a plan, checked for each plan that is made; the property tests look deeper."""
-    faults = order_faults(plan.sites, plan.stages)
-    faults += [
-        f"workgroup {b.workgroup} waits for ever in {b.task.stage} {b.task.index}"
-        for b in blocked(programs_of(plan.stages, plan.sites, plan.grid))
-    ]
-    faults += k1_line_faults(plan.dims, plan.key.rows, plan.scratch, arch.memory.line_bytes)
-    if plan.lds.total > plan.lds.budget:
-        faults.append(f"LDS {plan.lds.total} exceeds {plan.lds.budget}")
-    for stage in plan.stages:
-        faults += [
-            f"{stage.name}: no site {name!r}"
-            for name in stage.waits
-            if name not in {s.name for s in plan.sites}
-        ]
-        if stage.first + stage.span > plan.grid:
-            faults.append(f"{stage.name}: runs past the grid")
-    return faults
+    """Contradictions inside a plan."""
+    rows, line = plan.key.rows, arch.memory.line_bytes
+    return plan_faults(plan, STAGE_ORDER) + k1_line_faults(plan.dims, rows, plan.scratch, line)

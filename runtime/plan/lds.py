@@ -69,7 +69,7 @@ Declared = tuple[str, int, int, str, str]
 
 def struct_of(name: str, stages: tuple[str, ...], declared: Iterable[Declared]) -> Struct:
     """Lay members out one after the other."""
-    members, at = [], 0
+    members, at = list[Member](), 0
     for label, rows, words, element, doc in declared:
         members.append(Member(label, at, rows * words * 4, element, rows, words, doc))
         at = align_up(at + rows * words * 4, ALIGN)

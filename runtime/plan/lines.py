@@ -11,7 +11,7 @@ publications whose flags it waited for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .dims import Dims
@@ -63,6 +63,23 @@ def line_faults(writes: Iterable[Write], reads: Iterable[Read], line: int) -> li
 
 def _lines(lo: int, hi: int, line: int) -> range:
     return range(lo // line, (hi - 1) // line + 1)
+
+
+def unit_faults(
+    scratch: Scratch, units: Mapping[str, int], line: int, shared: Sequence[str] = ()
+) -> list[str]:
+    """Regions whose units (bytes that one task publishes and a reader awaits as one) meet in a line.
+
+    Regions that are loaded past the L2 are free; of `shared` ones readers of this launch follow the units alone.
+    """
+    return [
+        f"{name}: units of {unit} bytes at {scratch[name].offset} share lines of {line}: a reader of one "
+        "would pull a line whose last writer it has not awaited"
+        for name, unit in units.items()
+        if scratch[name].load == "plain"
+        and name not in shared
+        and (unit % line or scratch[name].offset % line)
+    ]
 
 
 def k1_line_faults(d: Dims, rows: int, scratch: Scratch, line: int) -> list[str]:

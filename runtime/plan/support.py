@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from ...specs.schema import ArchSpec, ModelSpec
-from .keys import BuildKey
+from .keys import DEFAULT_RATIO, WITHOUT_RATIO, BuildKey
 from .unsupported import Code, Reason, Unsupported
 from .width import width_report
 
-KINDS = ("k1",)
+KINDS = ("k1", "k2", "ffn", "keylist")
+"""Kernel kinds, in the order in which a layer launches them (k2 and ffn are alternatives)."""
 
 
 class SpecSet(Protocol):
@@ -67,8 +68,62 @@ def key_reasons(specs: SpecSet, key: BuildKey) -> list[Reason]:
     return reasons + (_row_reasons(model, arch, key) if model is not None else [])
 
 
+def _kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
+    """Parts of the key that its kind does not depend on, and so must be left at their default."""
+    parts = {
+        "-nofold": not key.fold and key.kind != "k1",
+        "-index": key.index and key.kind in ("ffn", "keylist"),
+        "-draft": key.draft and key.kind in ("k1", "keylist"),
+        f"-w{key.window}": key.window != model.attention.window and key.kind != "k1",
+        "-timeline": key.timeline and key.kind == "keylist",
+        f"-r{key.ratio}": key.kind in WITHOUT_RATIO and key.ratio != DEFAULT_RATIO,
+    }
+    why = {"-draft": "K1 of a draft layer differs by its window list alone" if key.kind == "k1" else ""}
+    return [
+        Reason(
+            Code.NOT_OF_THIS_KIND,
+            f"{part} on kind {key.kind}" + (f": {why[part]}" if why.get(part) else ""),
+            f"leave {part} out",
+        )
+        for part, wrong in parts.items()
+        if wrong and key.kind in KINDS
+    ]
+
+
+def _index_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
+    """Pairs of ratio and index that no layer has; the key-list kernel serves index layers alone."""
+    index = key.index or key.kind == "keylist"
+    pairs = layer_kinds(model)
+    if key.kind == "ffn" or (key.ratio, index) in pairs or key.ratio not in {r for r, _ in pairs}:
+        return []
+    what = "builds an index" if index else "builds none"
+    return [
+        Reason(
+            Code.LAYER_KIND_UNKNOWN,
+            f"no layer of {model.name} has ratio {key.ratio} and {what}",
+            "take one of " + ", ".join(f"r{r}{'-index' if i else ''}" for r, i in sorted(pairs)),
+        )
+    ]
+
+
+def layer_kinds(model: ModelSpec) -> set[tuple[int, bool]]:
+    """(ratio, builds an index) of every layer, draft layers included."""
+    top = model.topology
+    return {(ratio, layer in top.index_source_layers) for layer, ratio in enumerate(top.compress_ratios)}
+
+
+def _draft_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
+    ratios = sorted(set(model.topology.compress_ratios[model.topology.layers :]))
+    if not key.draft or key.kind in WITHOUT_RATIO or key.ratio in ratios:
+        return []
+    text = f"draft layers of {model.name} read no compressed cache of ratio {key.ratio}"
+    return [Reason(Code.DRAFT_UNKNOWN, text, f"take r{ratios[0]}, or leave -draft out")]
+
+
 def _layer_kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
-    reasons = []
+    reasons = _kind_reasons(model, key) + _index_reasons(model, key) + _draft_reasons(model, key)
+    if key.kind in WITHOUT_RATIO:
+        return reasons
     ratios = sorted(set(model.topology.compress_ratios))
     if key.ratio not in ratios:
         reasons.append(
@@ -123,21 +178,37 @@ def nearest(specs: SpecSet, key: BuildKey) -> BuildKey | None:
         limit = width_report(model, arch).limit.rows
     except Unsupported:
         return None
-    ratios = sorted(set(model.topology.compress_ratios))
-    ratio = key.ratio if key.ratio in ratios else min(ratios, key=lambda r: abs(r - key.ratio))
-    window = key.window if key.window in model.windows and ratio == 0 else model.attention.window
     near = replace(
-        key,
-        kind=key.kind if key.kind in KINDS else KINDS[0],
+        _nearest_layer(model, key),
         model=model.prefix,
         arch=arch.name,
         tp=min(arch.tp, key=lambda t: (abs(t - key.tp), t)),
         rows=min(max(key.rows, 1), limit),
-        ratio=ratio,
-        index=key.index and ratio != 0,
-        window=window,
     )
     return None if key_reasons(specs, near) else near
+
+
+def _nearest_layer(model: ModelSpec, key: BuildKey) -> BuildKey:
+    """The key with a kind that exists and a kind of layer that the model has."""
+    kind = key.kind if key.kind in KINDS else KINDS[0]
+    pairs, index = layer_kinds(model), key.index or kind == "keylist"
+    draft = key.draft and kind in ("k2", "ffn")
+    if draft:
+        pairs = {(r, False) for r in model.topology.compress_ratios[model.topology.layers :]}
+    elif kind == "keylist":
+        pairs = {pair for pair in pairs if pair[1]}
+    ratio = min((abs(r - key.ratio), r) for r, _ in pairs)[1]
+    known = key.window in model.windows and ratio == 0 and kind == "k1"
+    return replace(
+        key,
+        kind=kind,
+        ratio=DEFAULT_RATIO if kind in WITHOUT_RATIO else ratio,
+        fold=key.fold or kind != "k1",
+        index=index and (ratio, True) in pairs and kind in ("k1", "k2"),
+        window=key.window if known else model.attention.window,
+        draft=draft,
+        timeline=key.timeline and kind != "keylist",
+    )
 
 
 def _closest_arch(specs: SpecSet, key: BuildKey) -> ArchSpec | None:

@@ -42,6 +42,7 @@ class Traffic:
     requested_write: int
     unique_write: int
     promised: bool
+    note: str = ""  # why lanes ask for more than each byte once, where that is on purpose
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,35 @@ class Maps:
 
 Read = tuple[int, int, bool]
 """(requested, unique, promised)."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Bytes that lanes read of one argument; `note` says why they ask for some more than once."""
+
+    requested: int
+    unique: int
+    promised: bool = False
+    note: str = ""
+
+
+def traffic_table(
+    abi: Abi, reads: Mapping[str, Asked], writes: Mapping[str, int], scratch: tuple[int, int, int]
+) -> tuple[Traffic, ...]:
+    """One entry a pointer argument, in launch order; `scratch` is (requested read, written, size)."""
+    found, nothing = [], Asked(0, 0)
+    for a in abi.arguments:
+        if a.type != "ptr":
+            continue
+        if a.name == "scratch":
+            read, written, size = scratch
+            found.append(Traffic("scratch", read, size, written, size, False))
+            continue
+        asked = reads.get(a.name, nothing) if a.read else nothing
+        size = writes.get(a.name, 0) if a.written else 0
+        sure = asked.promised if a.read else a.written
+        found.append(Traffic(a.name, asked.requested, asked.unique, size, size, sure, asked.note))
+    return tuple(found)
 
 
 def traffic_of(m: Maps, abi: Abi, scratch: Scratch) -> tuple[Traffic, ...]:
