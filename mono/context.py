@@ -1,7 +1,8 @@
 """Where a lane is, what its workgroup shares, how it finds its tasks, and two aids (stage marks, timeline).
 
 Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches;
-the tag of a launch is read once, at the start, from the epoch word, which nobody writes during the launch.
+the tag of a launch is read once, at the start, from the epoch word, which nobody writes before every
+workgroup has said that it has read it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Context:
     scratch: Any  # descriptor of the scratch argument
     epoch: Any  # address of the epoch buffer
     tag: Any
+    peers: Any = None  # peers.Peers of a launch that pushes to other ranks
 
 
 def enter(build: Build, scratch: Any, epoch: Any) -> Context:
