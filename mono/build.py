@@ -48,8 +48,8 @@ class Strategy:
     bf16_cvt: Literal["cvt_pk", "integer_rne"]
     lane_swap: Literal["permlane_swap", "bpermute"]
     max3: bool  # NaN-propagating v_maximum3_f32
-    bf16_k: int = 16  # columns of the widest bf16 MFMA
-    fp8_cvt: Literal["scaled", "plain"] = "plain"  # e4m3 to bf16: one instruction with a scale, or fp32 first
+    bf16_k: int  # columns of the bf16 MFMA: 32, or 16 (two of them for 32)
+    fp8_cvt: Literal["scaled", "plain"]  # e4m3 to bf16: one instruction with a scale, or fp32 in between
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,15 @@ class Numerics:
 
 @dataclass(frozen=True)
 class Seam:
-    """The seam's loop counts and its LDS members."""
+    """The seam's loop counts, its LDS members and its scratch regions."""
 
     gate_groups: int  # threads' groups of slices ...
     gate_slices: int  # ... and slices of a group
     red: int
     rl: int
     fl: int
+    lin: int
+    pmix: int
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Front:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Offsets of the scratch regions that the launch touches."""
+    """Offsets of the scratch regions of the front."""
 
     x8: int
     x8s: int
@@ -101,8 +103,108 @@ class Scratch:
     qx8: int
     qx8s: int
     qrdy: int
-    lin: int
-    pmix: int
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The peer buffer: ``half`` bytes a parity of the epoch, in it the pairs of every rank's partials."""
+
+    ranks: int
+    half: int
+    attn: int
+    ffn: int
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Words of the epoch buffer: a mark a workgroup, and two rings of ``ring`` counters."""
+
+    marks: int
+    ug_counters: int
+    down_counters: int
+    ring: int
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Counts of the FFN half. A *pick* is one (row, expert); a *unit* is what a gate/up task reads experts for."""
+
+    experts: int
+    per_token: int  # picks of a row
+    limit: float  # of gate and up
+    routed_scale: float
+    inter: int  # this rank's columns of an expert
+    padded: int  # as MID rows and w2 lie in memory
+    loaded: int  # as w13 lies in memory
+    groups_per_task: int  # groups of 32 columns of a gate/up task
+    parts: int  # tasks of a unit
+    pick_width: int  # picks of a unit
+    k_block: int  # columns of x in LDS at a time
+    max_slots: int
+    max_units: int
+    router_rows: int  # rows of a router group
+    router_parts: int  # K parts
+    shared_tasks: int  # shared units of a token tile
+    down_extra: int
+    copies: int  # of the routing
+
+    def picks(self, rows: int) -> int:
+        """Picks of a step."""
+        return rows * self.per_token
+
+
+@dataclass(frozen=True)
+class FfnLds:
+    """LDS members of the FFN half. ``red`` holds two tiles of partial sums; the route table lives in ``weights``
+    to ``totals``, the rest belongs to one stage at a time."""
+
+    red: int
+    weights: int  # routing weight of every pick
+    slots: int  # (expert | picks << 16, first position | first unit << 16) of every slot
+    units: int  # the same of every unit, or the slots where a slot is one unit
+    order: int  # pick | row << 16 at every position: experts, then rows ascending
+    starts: int  # first position of every expert
+    bitmaps: int  # rows that picked an expert, 64 bits
+    totals: int  # a word a wave, the counts of slots and units, a broadcast word
+    x: int
+    xs: int
+    smq: int
+    smc: int
+    kept: int  # task, pick: 16 weighted results in bf16
+    sdl: int  # task, row: 16 results of the shared expert in bf16
+
+
+@dataclass(frozen=True)
+class FfnScratch:
+    """Offsets of the scratch regions of the FFN half, and words from row to row of MID's codes."""
+
+    normed: int
+    xrdy: int
+    x8r: int
+    x8rs: int
+    x8: int
+    x8s: int
+    x8rdy: int
+    logit: int
+    route: int
+    smid: int
+    smq: int
+    smc: int
+    mid: int
+    mids: int
+    mids_row: int
+    ugf: int
+
+
+@dataclass(frozen=True)
+class Ffn:
+    """The FFN half of a build."""
+
+    mix: Mixture
+    lds: FfnLds
+    scratch: FfnScratch
+    peer: Peer
+    epoch: Epoch
 
 
 @dataclass(frozen=True)
@@ -144,16 +246,6 @@ class Back:
     group_k: int  # columns of a wo_a group
     o_rank: int  # its rows
     o_rows: int  # rows of all groups of the rank
-
-
-@dataclass(frozen=True)
-class Peer:
-    """The peer buffer of every rank: two halves that epochs take in turn, and the regions of a half."""
-
-    ranks: int
-    half: int
-    attn: int
-    ffn: int
 
 
 @dataclass(frozen=True)
@@ -207,4 +299,4 @@ class Build:
     front: Front = absent()
     scratch: Scratch = absent()
     back: Back = absent()
-    peer: Peer = absent()
+    ffn: Ffn = absent()

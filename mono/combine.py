@@ -101,7 +101,7 @@ def _merged(c: Context, row: Any, head: Any, live: Any, sink: Any) -> list[Any]:
     n = c.build.back.split.chunks
     top, total = _statistics(c, row, head, live)
     parts = _partials(c, row, head, live)
-    most = ll.max_plain(lanes.row_max(top), sink)
+    most = ll.max_plain(lanes.row_max_plain(top), sink)
     weight = ll.exp2(top - most)
     share = total * weight
     whole = ll.exp2(sink - most)

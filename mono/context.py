@@ -1,7 +1,8 @@
 """Where a lane is, what its workgroup shares, how it finds its tasks, and two aids (stage marks, timeline).
 
 Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches;
-the tag of a launch is read once, at the start, from the epoch word, which nobody writes during the launch.
+the tag of a launch is read once, at the start, from the epoch word, which nobody writes before every
+workgroup has said that it has read it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Context:
     scratch_base: Any  # its address
     epoch: Any  # address of the epoch buffer
     tag: Any
+    peers: Any = None  # peers.Peers of a launch that pushes to other ranks
 
 
 def enter(build: Build, scratch: Any, epoch: Any) -> Context:
@@ -55,28 +57,23 @@ def enter(build: Build, scratch: Any, epoch: Any) -> Context:
     )
 
 
-def parity(c: Context) -> Any:
-    """0 or 1: the half of the peer buffer that this epoch uses."""
-    return Int32(fx.Uint32(c.tag - c.build.tag_offset) // c.build.tag_scale) & 1
-
-
 def renew(c: Context) -> Context:
     """The context for another stage: nothing computed from wave and workgroup before is kept for it."""
     return replace(c, wave=ll.fresh(c.wave), workgroup=ll.fresh(c.workgroup))
 
 
-def own_task(c: Context, tasks: Tasks) -> Any:
-    """The workgroup's first task, if it is below the stage's count and span as an unsigned number."""
+def place(c: Context, tasks: Tasks) -> Any:
+    """The workgroup's place in a stage: its number from the stage's first on, around the grid."""
     own = c.workgroup - tasks.first if tasks.first else c.workgroup
-    if tasks.first + min(tasks.count, tasks.span) > c.build.workgroups:  # the stage runs round the grid
-        own = (own < 0).select(own + c.build.workgroups, own)
-    return own
+    if tasks.first + min(tasks.count, tasks.span) <= c.build.workgroups:
+        return own  # negative for those in front, which are as far off as those behind
+    return (own < 0).select(own + c.build.workgroups, own)
 
 
 @ll.device
 def each(c: Context, tasks: Tasks, body: Callable[[Any], None]) -> None:
     """``body(task)`` for the workgroup's tasks of a stage."""
-    own = own_task(c, tasks)
+    own = place(c, tasks)
     if const_expr(tasks.count <= tasks.span):
         if fx.Uint32(own) < fx.Uint32(tasks.count):
             body(own)

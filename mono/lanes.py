@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flydsl.expr as fx
+from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
 from .build import Strategy
@@ -22,6 +23,7 @@ from .context import Context
 
 XOR1, XOR2, REVERSE = 0xB1, 0x4E, 0x1B  # quad permutations
 ROTATE4, ROTATE8, HALF_MIRROR = 0x124, 0x128, 0x141
+ROW_UP = 0x110  # plus n: from n lanes below in the row
 NEXT_ROW, NEXT_HALF = 0x142, 0x143  # lane 15 of a row to the next row, lane 31 to the upper half
 SWIZZLE_XOR16 = 0x401F
 
@@ -35,6 +37,10 @@ def add(a: Any, b: Any) -> Any:
 def max_bits(a: Any, b: Any) -> Any:
     """Maximum of two non-negative floats given as bits; a NaN is above every number and so survives."""
     return fx.max(a, b)
+
+
+def _or(a: Any, b: Any) -> Any:
+    return a | b
 
 
 def _chain(v: Any, controls: tuple[int, ...], op: Callable[[Any, Any], Any]) -> Any:
@@ -79,20 +85,51 @@ def quad_max(v: Any) -> Any:
     return _chain(v, (XOR1, XOR2), max_bits)
 
 
+def pair_max(v: Any) -> Any:
+    """Largest bits of two neighbouring lanes, in both."""
+    return _chain(v, (XOR1,), max_bits)
+
+
 def eight_max(v: Any) -> Any:
     """Largest bits of eight neighbouring lanes, in all of them."""
     return _chain(v, (XOR1, XOR2, HALF_MIRROR), max_bits)
 
 
 def row_max(v: Any) -> Any:
-    """Largest of a row of 16 lanes, in all of them; a NaN may lose."""
+    """Largest bits of a row of 16 lanes, in all of them."""
+    return _chain(v, (XOR1, XOR2, HALF_MIRROR, ROTATE8), max_bits)
+
+
+def row_max_plain(v: Any) -> Any:
+    """Largest float of a row of 16 lanes, in all of them; a NaN may lose."""
     return _chain(v, (XOR1, XOR2, HALF_MIRROR, ROTATE8), ll.max_plain)
 
 
 def half_max(c: Context, v: Any) -> Any:
     """Largest bits of 32 lanes, in all of them."""
-    v = _chain(v, (XOR1, XOR2, HALF_MIRROR, ROTATE8), max_bits)
-    return across(c, v, 16, max_bits)
+    return across(c, row_max(v), 16, max_bits)
+
+
+def wave_max(v: Any) -> Any:
+    """Largest signed i32 of the wave, as a scalar; the DPP moves read 0 where a lane has no source, so no
+    lane's value is lost only if the last lane is asked."""
+    v = row_max(v)
+    v = fx.max(v, ll.dpp_keep(v, NEXT_ROW, 0xA))
+    v = fx.max(v, ll.dpp_keep(v, NEXT_HALF, 0xC))
+    return ll.read_word(v, LAST_LANE)
+
+
+def quad_or(v: Any) -> Any:
+    """Bits of a quad's lanes together, in all four."""
+    return _chain(v, (XOR1, XOR2), _or)
+
+
+def prefix_sum(v: Any) -> Any:
+    """Inclusive i32 sums up to each lane of the wave."""
+    for distance in (1, 2, 4, 8):
+        v = v + ll.dpp(v, ROW_UP + distance)
+    v = v + ll.dpp_keep(v, NEXT_ROW, 0xA, Int32(0))
+    return v + ll.dpp_keep(v, NEXT_HALF, 0xC, Int32(0))
 
 
 def column_sum(v: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Hand-offs between workgroups of one launch, all at device scope in the scratch argument.
+"""Hand-offs between workgroups of one launch, at device scope in the scratch argument, or of all ranks, at system
+scope in their peer buffers (`Box` says which).
 
 - A *pair* is 8 bytes, (word, tag), written by one store. A reader looks again until the tag is this
   launch's; nothing is ever cleared, since a pair of an earlier launch has an earlier tag.
@@ -13,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import flydsl.expr as fx
@@ -24,10 +26,23 @@ from .build import Site
 from .context import WAVE, Context, stage
 
 
-def put(c: Context, region: Any, offset: Any, word: Any) -> None:
-    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's)."""
-    value = fx.Vector.from_elements([word, c.tag], Int32)
-    ll.buffer_store(c.scratch, offset, region, value, cache=ll.SC1)
+@dataclass(frozen=True)
+class Box:
+    """Where pairs lie: a buffer, and the cache bits of the scope in which they are seen."""
+
+    buffer: Any
+    cache: int
+
+
+def _box(c: Context, box: Box | None) -> Box:
+    return Box(c.scratch, ll.SC1) if box is None else box
+
+
+def put(c: Context, region: Any, offset: Any, word: Any, box: Box | None = None) -> None:
+    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's); two adjacent pairs of two words."""
+    to, words = _box(c, box), word if isinstance(word, (list, tuple)) else [word]
+    value = fx.Vector.from_elements([v for w in words for v in (w, c.tag)], Int32)
+    ll.buffer_store(to.buffer, offset, region, value, cache=to.cache)
 
 
 def store(c: Context, region: Any, offset: Any, value: Any) -> None:
@@ -49,12 +64,15 @@ def _spread(tags: Sequence[Any]) -> tuple[Any, Any]:
     return low, high
 
 
-def _wait(c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any) -> list[Any]:
-    """Look at one batch until all its tags are this launch's: the smallest and the largest both are."""
+def _wait(
+    c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any, tag: Any = None
+) -> list[Any]:
+    """Look at one batch until all its tags are ``tag`` (this launch's): the smallest and the largest both are."""
+    wanted = c.tag if tag is None else tag
 
     def missing(got: Sequence[Any]) -> Any:
         low, high = _spread(tags_of(got))
-        return low != c.tag if low is high else (low != c.tag) | (high != c.tag)
+        return low != wanted if low is high else (low != wanted) | (high != wanted)
 
     def expired(got: Sequence[Any]) -> None:
         _fault(c, site, _spread(tags_of(got))[0], missing(got))
@@ -63,12 +81,15 @@ def _wait(c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any
     return ll.spin(widths, load, lambda got: ll.any_lane(missing(got)), site.polls, expired)
 
 
-def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]]) -> list[Any]:
+def poll(
+    c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]], box: Box | None = None
+) -> list[Any]:
     """The words of the pairs at ``spots`` = (region, offset, 1 or 2 adjacent pairs), in order."""
+    source = _box(c, box)
 
     def load() -> list[Any]:
         return [
-            ll.buffer_load(c.scratch, offset, region, count=2 * n, cache=ll.SC1)
+            ll.buffer_load(source.buffer, offset, region, count=2 * n, cache=source.cache)
             for region, offset, n in spots
         ]
 
@@ -79,31 +100,38 @@ def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]]) -> list[
     return [v[2 * k] for v, (_, _, n) in zip(got, spots, strict=True) for k in range(n)]
 
 
-def _flags_up(c: Context, site: Site, region: Any, count: Any, stride: int, loads: int) -> None:
-    """Until ``count`` flags are up, a lane looking at ``loads`` of them."""
-    spots = [fx.min(c.lane + WAVE * k, count - 1) * stride + 4 for k in range(loads)]
-    _wait(
-        c,
-        site,
-        [1] * loads,
-        lambda: [ll.buffer_load(c.scratch, spot, region, cache=ll.SC1) for spot in spots],
-        lambda got: got,
-    )
+def see_flags(c: Context, site: Site, region: Any, offsets: Sequence[Any]) -> None:
+    """Until the flags at the wave's ``offsets`` are up; other waves are not held."""
+
+    def load() -> list[Any]:
+        return [ll.buffer_load(c.scratch, o + 4, region, cache=ll.SC1) for o in offsets]
+
+    _wait(c, site, [1] * len(offsets), load, lambda got: got)
+
+
+def _spots(c: Context, count: Any, stride: int, loads: int) -> list[Any]:
+    return [fx.min(c.lane + WAVE * k, count - 1) * stride for k in range(loads)]
 
 
 @ll.device
 def await_flags(c: Context, site: Site, region: Any, count: Any, stride: int) -> None:
     """Until ``count`` flags, ``stride`` bytes apart, are up; then the workgroup goes on.
 
-    A ``count`` of the run time (uniform) is at most 64, and may be 0.
+    A traced ``count`` (uniform) is at most 64 and may be 0.
     """
     if const_expr(isinstance(count, int)):
         if c.wave == 0:
-            _flags_up(c, site, region, Int32(count), stride, -(-count // WAVE))
+            see_flags(c, site, region, _spots(c, Int32(count), stride, -(-count // WAVE)))
     else:
         if (c.wave == 0) & (count > 0):
-            _flags_up(c, site, region, count, stride, 1)
+            see_flags(c, site, region, _spots(c, count, stride, 1))
     fx.barrier()
+
+
+def await_words(c: Context, site: Site, offset: Any, value: Any) -> None:
+    """Until the lanes' words of the epoch buffer at ``offset`` are ``value``."""
+    buf = ll.buffer(c.epoch)
+    _wait(c, site, [1], lambda: [ll.buffer_load(buf, offset, cache=ll.SC1)], lambda got: got, value)
 
 
 @ll.device

@@ -42,7 +42,7 @@ def _partials(c: Context, site: Site, token: Any) -> None:
     live = fx.min(c.tid, Int32(seam.gate_groups * columns - 1))
     group = Int32(fx.Uint32(live) // columns)
     spot = group * (seam.gate_slices * slice_bytes - columns * 8) + live * 8
-    region = c.build.scratch.pmix + token * (columns * 8)
+    region = c.build.seam.pmix + token * (columns * 8)
     got = mailbox.poll(c, site, [(region, spot + k * slice_bytes, 1) for k in range(seam.gate_slices)])
     total = got[0].bitcast(Float32)
     for k in range_constexpr(1, seam.gate_slices):

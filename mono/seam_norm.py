@@ -33,7 +33,7 @@ def _squares(total: Any, values: list[Any]) -> Any:
 def _read(c: Context, site: Site, token: Any) -> Any:
     """The token's LIN words (12 a thread) and the thread's sum of squares."""
     hidden = c.build.shape.hidden
-    region = c.build.scratch.lin + token * (hidden * 4)
+    region = c.build.seam.lin + token * (hidden * 4)
     chunks = hidden // CHUNK
     at = c.tid * 32
     last = (c.wave < (hidden % CHUNK) // 512).select(at + chunks * CHUNK * 4, at)

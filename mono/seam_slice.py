@@ -100,7 +100,7 @@ def _token(c: Context, task: Any, token: Any, a: dict[str, Any]) -> None:
             ll.lds_store(c.lds, (line, 128), streams[o][1])
         mailbox.put(
             c,
-            build.scratch.lin + task * 128,
+            build.seam.lin + task * 128,
             token * (hidden * 4) + pair * 8,
             _collapse(c, streams, pre),
         )
@@ -109,7 +109,7 @@ def _token(c: Context, task: Any, token: Any, a: dict[str, Any]) -> None:
             per_row = (build.shape.mix + 1) * 8
             mailbox.put(
                 c,
-                build.scratch.pmix + task * (rows * per_row) + 8 * build.shape.mix,
+                build.seam.pmix + task * (rows * per_row) + 8 * build.shape.mix,
                 token * per_row,
                 total.bitcast(Int32),
             )
@@ -155,7 +155,7 @@ def _project(c: Context, task: Any, first: Any) -> None:
         per_row = (mix + 1) * 8
         mailbox.put(
             c,
-            build.scratch.pmix + task * (rows * per_row),
+            build.seam.pmix + task * (rows * per_row),
             (first + t) * per_row + j * 8,
             total.bitcast(Int32),
         )

@@ -215,10 +215,10 @@ def _products(c: Context, kept: list[Any]) -> list[Any]:
     group = c.lane >> 4
     rows = [_head(c, h) * _query_row(c) for h in range(wave_heads(c))]
 
-    def step(keys: list[Any], lane: Any, offset: int) -> None:
+    def step(keys: Any, lane: Any, offset: int) -> None:
         for h, row in enumerate(rows):
             query = ll.lds_load(c.lds, (row + lane, s.q + offset), Int32, 4)
-            sums[h] = ll.mfma_bf16(keys, [query[k] for k in range(4)], sums[h], how.bf16_k == 32)
+            sums[h] = ll.mfma_bf16(how.bf16_k, keys, query, sums[h])
 
     blocks = shape.nope // records.PIECE
     for b in range(blocks):
@@ -226,10 +226,10 @@ def _products(c: Context, kept: list[Any]) -> list[Any]:
         for half in range(2):
             words = [kept[b][2 * half + k] for k in range(2)]
             keys = [records.two_dims(how, w, by, high) for w in words for high in (False, True)]
-            step(keys, group * 32, 2 * records.PIECE * b + 16 * half)
+            step(fx.Vector.from_elements(keys, Int32), group * 32, 2 * records.PIECE * b + 16 * half)
     for b in range(blocks, records.pieces(c)):
         at = shape.nope * 2 + (b - blocks) * records.PIECE
-        step([kept[b][k] for k in range(4)], group * 16, at)
+        step(kept[b], group * 16, at)
     return sums
 
 

@@ -84,10 +84,9 @@ def _head_tile(c: Context, h: int, operands: list[Any]) -> list[Any]:
     spot = (c.lane & 15) * (s.chunk * 2 + 8) + (c.lane >> 4) * 8
     for t in range(s.key_tiles):
         p = ll.lds_load(c.lds, (spot, s.p + h * HEAD_TILE * (s.chunk * 2 + 8) + 32 * t), Int32, 2)
-        weights = [p[0], p[1]]
         for d in range(4):
-            at = 8 * t + 2 * d
-            sums[d] = ll.mfma_bf16(operands[at : at + 2], weights, sums[d], wide=False)
+            two = operands[8 * t + 2 * d : 8 * t + 2 * d + 2]
+            sums[d] = ll.mfma_bf16_16(fx.Vector.from_elements(two, Int32), p, sums[d])
     return sums
 
 

@@ -16,7 +16,7 @@ from . import formats as fmt
 from . import gemv, lanes, mailbox, passes, rows
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
-from .context import Context, own_task
+from .context import Context, place
 from .split import heads
 
 TASK_ROWS = 32
@@ -39,7 +39,7 @@ def wo_a_weights(c: Context, tasks: Tasks, how: Gemv, data: Any, codes: Any) -> 
     """Issue the weight loads of the workgroup's task; a workgroup without one loads nothing."""
     if tasks.count > tasks.span:
         raise ValueError(f"wo_a: {tasks.count} tasks on {tasks.span} workgroups; one a workgroup is built")
-    own = own_task(c, tasks)
+    own = place(c, tasks)
     live = fx.Uint32(own) < fx.Uint32(tasks.count)
     number = live.select(own, Int32(0))
     sharers = c.build.waves // TILES

@@ -13,11 +13,10 @@ import flydsl.expr as fx
 from flydsl.expr.typing import Int32
 
 from . import formats as fmt
-from . import gemv, mailbox, passes, rows
+from . import gemv, mailbox, passes, peers, rows
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
-from .context import Context, own_task
-from .push import Peers, push
+from .context import Context, place
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def wo_b_weights(c: Context, tasks: Tasks, how: Gemv, data: Any, codes: Any) -> 
     if tasks.span != c.build.workgroups or how.per_workgroup not in (1, 2):
         raise ValueError(f"wo_b: {how.per_workgroup} tasks on {tasks.span} workgroups; one or two on all are built")
     matrix = gemv.Matrix(data, codes, how.rows, how.k)
-    own = own_task(c, tasks)
+    own = place(c, tasks)
     numbers, lives, weights = [], [], []
     for k in range(how.per_workgroup):
         number = own + k * tasks.span
@@ -58,7 +57,7 @@ def _slice(c: Context, how: Gemv) -> rows.Slice:
 
 
 @ll.device
-def _out(c: Context, tasks: Products, peers: Peers, first: Any, live_rows: Any) -> None:
+def _out(c: Context, tasks: Products, region: int, first: Any, live_rows: Any) -> None:
     """Thread (token, task, quad): four rows of a token, two pairs to every rank."""
     n, hidden = len(tasks.numbers), c.build.shape.hidden
     quad, k, t = c.tid & 3, (c.tid >> 2) & (n - 1), c.tid >> (1 + n.bit_length())
@@ -67,13 +66,12 @@ def _out(c: Context, tasks: Products, peers: Peers, first: Any, live_rows: Any) 
         spot = k * gemv.SUM_BYTES + quad * 256 + t * 16
         y = gemv.sum_waves(c, c.build.back.red, spot, 4)
         words = [fmt.bf16_pair(c.build.how, y[i], y[i + 1]) for i in (0, 2)]
-        at = t * (hidden * 4) + k * (tasks.apart * gemv.TILE_ROWS * 4) + quad * 16
-        push(c, peers, first * (hidden * 4) + tasks.numbers[0] * (gemv.TILE_ROWS * 4), at, words)
+        peers.push(c, region, first + t, number * gemv.TILE_ROWS + quad * 4, words)
 
 
 @ll.device
-def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, peers: Peers) -> None:
-    """Wait for all ``a_tasks`` tasks of wo_a, then all passes: ATTN pairs to every rank."""
+def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, region: int) -> None:
+    """Wait for all ``a_tasks`` tasks of wo_a, then all passes: pairs in every rank's ``region``."""
     mailbox.await_flags(c, site, Int32(c.build.back.ardy), a_tasks, 8)
     s = _slice(c, tasks.how)
     passes.all_passes(
@@ -84,5 +82,5 @@ def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, peers: P
         lambda live: gemv.multiply(
             c, s, _steps(tasks.how), live, tasks.weights, c.build.back.red, tasks.lives
         ),
-        lambda first, live, early: _out(c, tasks, peers, first, live),
+        lambda first, live, early: _out(c, tasks, region, first, live),
     )

@@ -14,8 +14,9 @@ from flydsl.expr.typing import Float32, Int32, Int64
 
 from .values import i32, raw, type_of, wrap
 
+NT = 2  # cache bit of data that is used once: it leaves the caches first
 SC1 = 16  # cache bit of a device-scope access: past the L2 of one XCD
-SYSTEM = 17  # cache bits of a system-scope access: what other ranks write or read
+SYSTEM = 17  # cache bits of a system-scope access: seen by other GPUs
 _RAW_BUFFER = 0x00027000  # word 3 of an untyped buffer descriptor
 
 
@@ -102,3 +103,26 @@ def buffer_load(
 def buffer_store(buf: Any, offset: Any, uniform: Any, value: Any, cache: int = 0) -> None:
     aux = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), cache)
     _rocdl.raw_ptr_buffer_store(raw(value), buf, i32(offset), i32(uniform), aux=aux)
+
+
+def lds_or(lds: Any, offset: Any, word: Any) -> None:
+    """OR ``word`` into the word of LDS at ``offset``; the order of lanes does not matter."""
+    _llvm.AtomicRMWOp(
+        _llvm.AtomicBinOp._or,
+        _pointer(lds, 3, offset),
+        raw(word),
+        _llvm.AtomicOrdering.monotonic,
+        syncscope="workgroup",
+    )
+
+
+def ticket(base: Any, offset: Any) -> Any:
+    """The word at ``base`` + ``offset``, then one more, for all workgroups of the device (one lane asks)."""
+    op = _llvm.AtomicRMWOp(
+        _llvm.AtomicBinOp.add,
+        _pointer(base.ir_value(), 1, offset),
+        Int32(1).ir_value(),
+        _llvm.AtomicOrdering.monotonic,
+        syncscope="agent",
+    )
+    return Int32(op.result)

@@ -11,7 +11,7 @@ from flydsl._mlir.dialects import arith as _arith
 from flydsl._mlir.dialects import llvm as _llvm
 from flydsl._mlir.dialects import rocdl as _rocdl
 from flydsl.expr import rocdl
-from flydsl.expr.typing import Float32, Int32, Int64, T
+from flydsl.expr.typing import BFloat16, Float32, Int16, Int32, Int64, T
 
 from .values import i32, raw
 
@@ -33,6 +33,26 @@ def rcp(x: Any) -> Any:
 def exp2(x: Any) -> Any:
     """v_exp_f32 (about 1 ulp)."""
     return Float32(intrinsic("exp2.f32", T.f32, x))
+
+
+def log2(x: Any) -> Any:
+    """v_log_f32 (about 1 ulp)."""
+    return Float32(intrinsic("log.f32", T.f32, x))
+
+
+def sqrt(x: Any) -> Any:
+    """v_sqrt_f32 (about 1 ulp)."""
+    return Float32(intrinsic("sqrt.f32", T.f32, x))
+
+
+def round_even(x: Any) -> Any:
+    """v_rndne_f32: the nearest integer."""
+    return Float32(_llvm.call_intrinsic(T.f32, "llvm.rint.f32", [raw(x)], [], []))
+
+
+def ldexp(x: Any, e: Any) -> Any:
+    """x * 2^e for every int32 e, rounded once (v_ldexp_f32)."""
+    return Float32(_llvm.call_intrinsic(T.f32, "llvm.ldexp.f32.i32", [raw(x), i32(e)], [], []))
 
 
 def fma(a: Any, b: Any, c: Any) -> Any:
@@ -57,8 +77,7 @@ def max_plain(a: Any, b: Any) -> Any:
 
 def ldexp_one(e: Any) -> Any:
     """2^e as fp32 for every int32 e: subnormal and 0 below, inf above (v_ldexp_f32)."""
-    op = "llvm.ldexp.f32.i32"
-    return Float32(_llvm.call_intrinsic(T.f32, op, [Float32(1.0).ir_value(), i32(e)], [], []))
+    return ldexp(Float32(1.0), e)
 
 
 def perm(high: Any, low: Any, selector: int) -> Any:
@@ -92,20 +111,44 @@ def read_lane(v: Any, lane: int) -> Any:
     return Float32(intrinsic("readlane.f32", T.f32, v, Int32(lane)))
 
 
+def any_lane(condition: Any) -> Any:
+    """Whether any active lane holds: a scalar condition, so the branch on it is one instruction."""
+    return fx.Int64(rocdl.ballot(T.i64, condition)) != fx.Int64(0)
+
+
 def ballot(condition: Any) -> Any:
-    """A bit a lane (Int64, scalar): whether ``condition`` holds there and the lane is active."""
+    """The lanes in which ``condition`` holds, as a scalar i64."""
     return fx.Int64(rocdl.ballot(T.i64, condition))
 
 
-def any_lane(condition: Any) -> Any:
-    """Whether any active lane holds: a scalar condition, so the branch on it is one instruction."""
-    return ballot(condition) != fx.Int64(0)
+def lowest_bit(mask: Any) -> Any:
+    """Number of the lowest set bit of an i64; 64 if there is none."""
+    false = _arith.ConstantOp(T.i1, ir.IntegerAttr.get(T.i1, 0)).result
+    found = _llvm.call_intrinsic(T.i64, "llvm.cttz.i64", [raw(mask), false], [], [])
+    return Int32(_arith.TruncIOp(T.i32, found).result)
+
+
+def bits_set(word: Any) -> Any:
+    """Set bits of an i32 (v_bcnt_u32_b32)."""
+    return Int32(_llvm.call_intrinsic(T.i32, "llvm.ctpop.i32", [raw(word)], [], []))
+
+
+def read_word(v: Any, lane: Any) -> Any:
+    """The i32 of ``lane`` (scalar), as a scalar."""
+    return Int32(intrinsic("readlane.i32", T.i32, v, i32(lane)))
 
 
 def dpp(v: Any, control: int) -> Any:
     """``v`` moved inside rows of 16 lanes; lanes without a source read 0."""
     data = raw(v)
     return type(v)(_rocdl.update_dpp(data.type, raw(type(v)(0)), data, control, 0xF, 0xF, True))
+
+
+def dpp_keep(v: Any, control: int, rows: int, other: Any = None) -> Any:
+    """``v`` moved into the rows of mask ``rows``; other rows get ``other`` (their own value if None)."""
+    data = raw(v)
+    old = data if other is None else raw(other)
+    return type(v)(_rocdl.update_dpp(data.type, old, data, control, rows, 0xF, False))
 
 
 def swizzle(v: Any, control: int) -> Any:
@@ -138,27 +181,6 @@ def mfma_f32(a: Any, b: Any, c: Any) -> Any:
     return fx.Vector(_rocdl.mfma_f32_16x16x4f32_(T.vec(4, T.f32), raw(a), raw(b), raw(c), 0, 0, none))
 
 
-def mfma_bf16(a: Any, b: Any, c: Any, wide: bool) -> Any:
-    """16 x 16 bf16 product over the lane's elements: 8 (four words) as one or two instructions, or 4 (two).
-
-    ``wide``: the arch has the instruction with 32 columns. Where it has not, elements 0..3 of every lane go
-    first, then 4..7: the same columns in another order of addition.
-    """
-    if len(a) == 4 and wide:
-        eight = ir.VectorType.get([8], ir.BF16Type.get())
-        operands = [_llvm.BitcastOp(eight, raw(_words(v))).result for v in (a, b)]
-        return fx.Vector(rocdl.mfma_f32_16x16x32_bf16(T.vec(4, T.f32), [*operands, c, 0, 0, 0]))
-    four = ir.VectorType.get([4], ir.IntegerType.get_signless(16))
-    for k in range(0, len(a), 2):
-        operands = [_llvm.BitcastOp(four, raw(_words(v[k : k + 2]))).result for v in (a, b)]
-        c = fx.Vector(rocdl.mfma_f32_16x16x16bf16_1k(T.vec(4, T.f32), [*operands, c, 0, 0, 0]))
-    return c
-
-
-def _words(words: Sequence[Any]) -> Any:
-    return fx.Vector.from_elements(list(words), Int32)
-
-
 def mfma_fp8(a: Any, b: Any) -> Any:
     """v_mfma_f32_16x16x32_fp8_fp8 on a zero accumulator; ``a`` and ``b`` are two words of 8 bytes."""
     zero = fx.Vector.filled(4, 0.0, Float32)
@@ -166,7 +188,30 @@ def mfma_fp8(a: Any, b: Any) -> Any:
     return fx.Vector(rocdl.mfma_f32_16x16x32_fp8_fp8(T.vec(4, T.f32), [*operands, zero, 0, 0, 0]))
 
 
-def mfma_scaled(a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any) -> Any:
-    """v_mfma_scale_f32_16x16x128_f8f6f4 on e4m3 bytes; the scale codes are the low bytes."""
-    operands = [a, b, c, 0, 0, 0, scale_a, 0, scale_b]
+E4M3, E2M1 = 0, 4  # operand formats of a scaled MFMA
+
+
+def mfma_scaled(
+    a: Any, b: Any, c: Any, scale_a: Any, scale_b: Any, a_format: int = E4M3, a_byte: int = 0
+) -> Any:
+    """v_mfma_scale_f32_16x16x128_f8f6f4, ``b`` in e4m3; scale codes are byte ``a_byte`` and the low byte."""
+    operands = [a, b, c, a_format, E4M3, a_byte, scale_a, 0, scale_b]
     return fx.Vector(rocdl.mfma_scale_f32_16x16x128_f8f6f4(T.vec(4, T.f32), operands))
+
+
+def mfma_bf16(columns: int, a: Any, b: Any, c: Any) -> Any:
+    """16 x 16 x 32 bf16 (``a``, ``b``: four words a lane): one MFMA of 32 ``columns``, or two of 16."""
+    result = T.vec(4, T.f32)
+    if columns == 32:
+        wide = [raw(v.bitcast(BFloat16)) for v in (a, b)]
+        return fx.Vector(rocdl.mfma_f32_16x16x32_bf16(result, [*wide, raw(c), 0, 0, 0]))
+    for k in (0, 2):
+        halves = [fx.Vector.from_elements([v[k], v[k + 1]], Int32).bitcast(Int16) for v in (a, b)]
+        c = fx.Vector(rocdl.mfma_f32_16x16x16bf16_1k(result, [*map(raw, halves), raw(c), 0, 0, 0]))
+    return c
+
+
+def mfma_bf16_16(a: Any, b: Any, c: Any) -> Any:
+    """v_mfma_f32_16x16x16_bf16; ``a`` and ``b`` are two words a lane."""
+    operands = [raw(v.bitcast(Int16)) for v in (a, b)]
+    return fx.Vector(rocdl.mfma_f32_16x16x16bf16_1k(T.vec(4, T.f32), [*operands, raw(c), 0, 0, 0]))

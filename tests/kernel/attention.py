@@ -17,7 +17,7 @@ from flymono.gen.units import unit_of
 from flymono.runtime.plan import BuildKey, K2Plan, plan_k2
 
 STAGES = ("kt", "split", "combine", "wo_a", "wo_b")
-EMPTY = ("ffn_imports.j2", "ffn_records.j2", "ffn_begin.j2", "ffn_stages.j2")
+EMPTY = ("ffn_imports.j2", "ffn_build.j2", "ffn_records.j2", "ffn_begin.j2", "ffn_stages.j2")
 
 
 def templates(folder: Path) -> Path:
