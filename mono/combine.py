@@ -36,7 +36,9 @@ def combine(
     """
     chunks = c.build.back.split.chunks
     if chunks > MOST_CHUNKS or c.build.shape.head_dim != 64 * DIMS:
-        raise ValueError(f"combine: {chunks} chunks of {c.build.shape.head_dim} dims; at most 16 of 512 are built")
+        raise ValueError(
+            f"combine: {chunks} chunks of {c.build.shape.head_dim} dims; at most 16 of 512 are built"
+        )
     a = {"ready": ready, "site": site, "klen": klen, "sink": sink, "pos": pos, "cos_sin": cos_sin}
     c = renew(c)
     each(c, tasks, lambda task: _task(c, task, a))

@@ -1,9 +1,10 @@
 """Block-scaled FP8 GEMV: 16 weight rows against the tokens of a pass, K split over the eight waves.
 
 Wave w takes the K steps w, w + 8, ... of 128 elements (or, of a task whose tiles have their own waves, a run
-of steps); the waves' 16 x 16 sums meet in LDS and are added in wave order from 0 (attention.md 2.5). A task's weights are loaded once, before its activations exist,
-and stay in registers over all passes. A step past the end is not computed: its loads go through a
-descriptor of 0 bytes (no traffic) and a scalar branch skips its MFMAs.
+of steps); the waves' 16 x 16 sums meet in LDS and are added in wave order from 0 (attention.md 2.5). A task's
+weights are loaded once, before its activations exist, and stay in registers over all passes. A step past the
+end is not computed: its loads go through a descriptor of 0 bytes (no traffic) and a scalar branch skips its
+MFMAs.
 
 Strategy ``scaled_mfma``: one MFMA a step takes the bytes and both scale codes. Weights are row-major.
 Strategy ``fp8_mfma_fma``: one fp8 MFMA a 32-wide block with a zero accumulator, then acc = fma(d, F, acc)
@@ -119,9 +120,7 @@ def _scaled_x(c: Context, s: Slice, token: Any, own: Any, step: int) -> tuple[An
     group = c.lane >> 4
     at = token * s.lds_row + own * STEP + group * 16
     halves = [ll.lds_load(c.lds, (at, s.lds_data + step + h), Int32, 4) for h in (0, 64)]
-    code = ll.lds_load(
-        c.lds, (token * s.lds_code_row + own * 16 + group * 4, s.lds_codes + step // 8), Int32
-    )
+    code = ll.lds_load(c.lds, (token * s.lds_code_row + own * 16 + group * 4, s.lds_codes + step // 8), Int32)
     return fx.Vector.from_elements([v[k] for v in halves for k in range(4)], Int32), code
 
 
@@ -140,9 +139,7 @@ def _fma_x(c: Context, s: Slice, token: Any, own: Any, step: int) -> tuple[Any, 
     """A step's activations: of each 32-wide block bytes 8 j .. + 7 of the lane's token, and the codes."""
     at = token * s.lds_row + own * STEP + (c.lane >> 4) * 8
     blocks = [ll.lds_load(c.lds, (at, s.lds_data + step + 32 * b), Int32, 2) for b in range(4)]
-    return blocks, ll.lds_load(
-        c.lds, (token * s.lds_code_row + own * 16, s.lds_codes + step // 8), Int32, 4
-    )
+    return blocks, ll.lds_load(c.lds, (token * s.lds_code_row + own * 16, s.lds_codes + step // 8), Int32, 4)
 
 
 @ll.device
@@ -157,9 +154,15 @@ def _task_step(c: Context, x: Any, w: Any, acc: Any, live: Any) -> Any:
 
 
 def _step(
-    c: Context, s: Slice, at: tuple[Any, Any, int], i: int, tasks: list[Any], sums: list[Any], lives: list[Any]
+    c: Context,
+    s: Slice,
+    at: tuple[Any, Any, int],
+    i: int,
+    tasks: list[Any],
+    sums: list[Any],
+    lives: list[Any],
 ) -> list[Any]:
-    """Step ``i`` of every task on one read of the activations; ``at`` = (token, wave's first step, stride)."""
+    """Step ``i`` of every task on one read of the activations; ``at`` = (token, first step, stride)."""
     token, own, apart = at
     load = _scaled_x if c.build.how.gemv == "scaled_mfma" else _fma_x
     x = load(c, s, token, own, apart * STEP * i)
@@ -168,7 +171,13 @@ def _step(
 
 @ll.device
 def multiply(
-    c: Context, s: Slice, steps: Steps, live_rows: Any, tasks: list[Any], red: int, lives: list[Any] | None = None
+    c: Context,
+    s: Slice,
+    steps: Steps,
+    live_rows: Any,
+    tasks: list[Any],
+    red: int,
+    lives: list[Any] | None = None,
 ) -> None:
     """Every task's weights times LDS rows 0 .. live_rows - 1; partial sums to ``red`` + 8192 task.
 
@@ -190,7 +199,7 @@ def multiply(
 
 
 def sum_waves(c: Context, red: int, spot: Any, kind_count: int = 1, waves: int = 0) -> Any:
-    """One (or two, or four adjacent) rows of a token, summed over (``waves`` or all) waves in order from 0."""
+    """One (two, four adjacent) rows of a token, summed over ``waves`` (or all) waves in order from 0."""
     total = Float32(0.0) if kind_count == 1 else fx.Vector.filled(kind_count, 0.0, Float32)
     for w in range(waves or c.build.waves):
         total = total + ll.lds_load(c.lds, (spot, red + 1024 * w), Float32, kind_count)

@@ -39,7 +39,7 @@ def _box(c: Context, box: Box | None) -> Box:
 
 
 def put(c: Context, region: Any, offset: Any, word: Any, box: Box | None = None) -> None:
-    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's); two adjacent pairs of two words."""
+    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's); of two words two adjacent ones."""
     to, words = _box(c, box), word if isinstance(word, (list, tuple)) else [word]
     value = fx.Vector.from_elements([v for w in words for v in (w, c.tag)], Int32)
     ll.buffer_store(to.buffer, offset, region, value, cache=to.cache)
@@ -81,9 +81,7 @@ def _wait(
     return ll.spin(widths, load, lambda got: ll.any_lane(missing(got)), site.polls, expired)
 
 
-def poll(
-    c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]], box: Box | None = None
-) -> list[Any]:
+def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]], box: Box | None = None) -> list[Any]:
     """The words of the pairs at ``spots`` = (region, offset, 1 or 2 adjacent pairs), in order."""
     source = _box(c, box)
 

@@ -33,9 +33,9 @@ def all_passes(
     multiply: Callable[[Any], None],
     take: Callable[[Any, Any, Any], None],
 ) -> None:
-    """Every pass from its first row on: ``before(first)``, ``multiply(live rows)``, ``take(first, live, before's)``.
+    """Every pass, from row ``first`` on: ``before(first)``, ``multiply(live rows)``, ``take(first, live, early)``.
 
-    ``regs``: what ``first_rows`` gave.
+    ``regs``: what ``first_rows`` gave; ``early``: what ``before`` returned.
     """
     width, count = c.build.pass_width, c.build.shape.rows
     if const_expr(count <= width):

@@ -47,7 +47,7 @@ def _row_bytes(c: Context) -> int:
 
 
 def push(c: Context, region: int, token: Any, column: Any, word: Any) -> None:
-    """Columns ``column`` and the next of this rank's partial (four, of two words), to every rank's ``region``."""
+    """Columns ``column`` and the next of this rank's partial (four of two words), to every rank's region."""
     uniform = region + c.peers.rank * (c.build.shape.rows * _row_bytes(c))
     for box in c.peers.all:
         mailbox.put(c, uniform, token * _row_bytes(c) + column * 4, word, box)

@@ -61,7 +61,14 @@ def _entry(c: Context, kt: Any, row: Any, key: Any) -> Any:
 
 
 def split(
-    c: Context, tasks: Tasks, site: Site | None, q: Any, caches: records.Caches, kt: Any, klen: Any, qk_scale: Any
+    c: Context,
+    tasks: Tasks,
+    site: Site | None,
+    q: Any,
+    caches: records.Caches,
+    kt: Any,
+    klen: Any,
+    qk_scale: Any,
 ) -> None:
     """A chunk of a row's keys a task: PART, PSTAT and its flag; nothing for a chunk behind the last key.
 
@@ -209,7 +216,7 @@ def _statistic(c: Context, head: Any, kind: int) -> Any:
 
 
 def _products(c: Context, kept: list[Any]) -> list[Any]:
-    """q . k in 32-dim steps: of each 64 dims the first and the second half of every lane's 16, then RoPE's."""
+    """q . k in 32-dim steps: of each 64 dims the first, then the second half of a lane's 16; then RoPE's."""
     how, shape, s = c.build.how, c.build.shape, c.build.back.split
     sums = [fx.Vector.filled(4, 0.0, Float32) for _ in range(wave_heads(c))]
     group = c.lane >> 4

@@ -14,8 +14,8 @@ from flydsl.expr import range_constexpr
 from flydsl.expr.typing import Float32, Int32
 
 from . import formats as fmt
-from . import mailbox, records
 from . import lowlevel as ll
+from . import mailbox, records
 from .context import Context
 
 HEAD_TILE = 16
@@ -94,7 +94,9 @@ def weigh(c: Context, task: Any) -> None:
     """Weighted values of every head of the chunk to PART, bf16."""
     shape, back = c.build.shape, c.build.back
     if shape.rope != DIMS or shape.head_dim != DIMS * c.build.waves:
-        raise ValueError(f"{shape.head_dim} dims with {shape.rope} rotated on {c.build.waves} waves of {DIMS}")
+        raise ValueError(
+            f"{shape.head_dim} dims with {shape.rope} rotated on {c.build.waves} waves of {DIMS}"
+        )
     operands = _operands(c)
     for h in range(shape.q_rows // shape.head_dim // HEAD_TILE):
         sums = _head_tile(c, h, operands)

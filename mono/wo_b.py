@@ -37,7 +37,9 @@ def _steps(how: Gemv) -> gemv.Steps:
 def wo_b_weights(c: Context, tasks: Tasks, how: Gemv, data: Any, codes: Any) -> Products:
     """Issue the weight loads of the workgroup's tasks."""
     if tasks.span != c.build.workgroups or how.per_workgroup not in (1, 2):
-        raise ValueError(f"wo_b: {how.per_workgroup} tasks on {tasks.span} workgroups; one or two on all are built")
+        raise ValueError(
+            f"wo_b: {how.per_workgroup} tasks on {tasks.span} workgroups; one or two on all are built"
+        )
     matrix = gemv.Matrix(data, codes, how.rows, how.k)
     own = place(c, tasks)
     numbers, lives, weights = [], [], []

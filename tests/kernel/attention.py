@@ -96,7 +96,9 @@ class Done:
     def blocks(self, data: str, codes: str, like: Blocks) -> Blocks:
         """MXFP8 rows of the scratch as the reference holds them."""
         octets = self.region(data, torch.uint8, *like.data.shape).view(like.data.dtype)
-        return replace(like, data=octets, codes=self.region(codes, torch.int32, *like.codes.shape).to(like.codes.dtype))
+        return replace(
+            like, data=octets, codes=self.region(codes, torch.int32, *like.codes.shape).to(like.codes.dtype)
+        )
 
     def pushed(self, rank: int) -> torch.Tensor:
         """int32 [ranks, rows, hidden / 2, 2]: the pairs of this epoch's half of ``rank``'s buffer."""
@@ -118,7 +120,13 @@ def used_scratch(plan: K2Plan) -> torch.Tensor:
 
 
 def launch(
-    plan: K2Plan, made: Artefact, case: K2Case, weights: BackWeights, rank: int, grid: int = 0, **options: object
+    plan: K2Plan,
+    made: Artefact,
+    case: K2Case,
+    weights: BackWeights,
+    rank: int,
+    grid: int = 0,
+    **options: object,
 ) -> Done:
     """One rank's launch on a fresh emulator."""
     key, sizes = plan.key, LayerSizes.of(MODEL, plan.key.tp)
@@ -127,16 +135,28 @@ def launch(
     table = [device.register(f"peer{r}", b) for r, b in enumerate(buffers)]
     epoch = torch.zeros(plan.epoch.words, dtype=torch.int32)
     epoch[plan.epoch.epoch] = EPOCH
-    given: dict[str, Any] = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in case.arguments(rank, sizes).items()}
+    given: dict[str, Any] = {
+        k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in case.arguments(rank, sizes).items()
+    }
     copies = back_copies(weights, plan.strategy.fp8, plan.strategy.weight_layout)
     given |= {name: v.contiguous().clone() for name, v in copies.items()}
-    given |= {"scratch": used_scratch(plan), "epoch": epoch, "peers": torch.tensor(table), "sym": table[rank], "rank": rank}
+    given |= {
+        "scratch": used_scratch(plan),
+        "epoch": epoch,
+        "peers": torch.tensor(table),
+        "sym": table[rank],
+        "rank": rank,
+    }
     if key.index:
         given |= {name: torch.full_like(given[name], UNWRITTEN) for name in ("kt", "klen")}
     values = []
     for a in plan.abi.arguments:
-        value = given.setdefault(a.name, 0 if a.type != "ptr" or a.name == "tl" else torch.zeros(4, dtype=torch.int32))
-        values.append(device.register(a.name, value, writable=a.written) if isinstance(value, torch.Tensor) else value)
+        value = given.setdefault(
+            a.name, 0 if a.type != "ptr" or a.name == "tl" else torch.zeros(4, dtype=torch.int32)
+        )
+        values.append(
+            device.register(a.name, value, writable=a.written) if isinstance(value, torch.Tensor) else value
+        )
     result = device.launch(CodeObject(made.hsaco), made.kernel, grid or plan.grid, values)
     return Done(plan, result, given, buffers)
 

@@ -1,4 +1,4 @@
-"""K2's attention half: right bits stage by stage, traffic, lost hand-offs, and that the order of workgroups is free."""
+"""K2's attention half: right bits stage by stage, traffic, lost hand-offs; the order of workgroups is free."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def _check(build: str, contexts: tuple[int, ...], store: Store, compiler: Compil
 
 
 @pytest.mark.parametrize(("build", "contexts"), RIGHT)
-def test_stages(build: str, contexts: tuple[int, ...], store: Store, compiler: Compiler, folder: Path) -> None:
+def test_stages(
+    build: str, contexts: tuple[int, ...], store: Store, compiler: Compiler, folder: Path
+) -> None:
     _check(build, contexts, store, compiler, folder)
 
 
