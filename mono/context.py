@@ -60,10 +60,18 @@ def renew(c: Context) -> Context:
     return replace(c, wave=ll.fresh(c.wave), workgroup=ll.fresh(c.workgroup))
 
 
+def place(c: Context, tasks: Tasks) -> Any:
+    """The workgroup's place in a stage: its number from the stage's first on, around the grid."""
+    own = c.workgroup - tasks.first if tasks.first else c.workgroup
+    if tasks.first + min(tasks.count, tasks.span) <= c.build.workgroups:
+        return own  # negative for those in front, which are as far off as those behind
+    return (own < 0).select(own + c.build.workgroups, own)
+
+
 @ll.device
 def each(c: Context, tasks: Tasks, body: Callable[[Any], None]) -> None:
     """``body(task)`` for the workgroup's tasks of a stage."""
-    own = c.workgroup - tasks.first if tasks.first else c.workgroup
+    own = place(c, tasks)
     if const_expr(tasks.count <= tasks.span):
         if fx.Uint32(own) < fx.Uint32(tasks.count):
             body(own)
