@@ -16,8 +16,9 @@ from .arith import cdiv
 from .dims import SLICE_COLUMNS, Dims
 from .lds import WAVES
 from .passes import Passes
-from .placement import GemvShape, Stage, slices_of
+from .placement import GemvShape, Stage
 from .scratch import Scratch
+from .seam import slices_of
 from .strategy import Strategy
 from .traffic import Traffic
 

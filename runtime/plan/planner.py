@@ -5,8 +5,9 @@ from __future__ import annotations
 from ...specs.schema import ArchSpec, ModelSpec
 from .base import KernelPlan
 from .ffn.launch import FfnPlan, make_ffn
-from .k1 import K1Plan, make_k1
+from .k1.launch import K1Plan, make_k1
 from .k2.launch import K2Plan, make_k2
+from .keylist import make_keylist
 from .keys import BuildKey
 from .support import SpecSet, key_reasons, model_of, nearest
 from .unsupported import Unsupported
@@ -20,6 +21,8 @@ def plan_of(specs: SpecSet, key: BuildKey) -> KernelPlan:
         return make_k1(model, arch, key, report)
     if key.kind == "k2":
         return make_k2(model, arch, key, report)
+    if key.kind == "keylist":
+        return make_keylist(model, arch, key, report)
     return make_ffn(model, arch, key, report)
 
 

@@ -5,8 +5,32 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from machine_asm import (
-    branch, code_of, const, ds_read, ds_write, global_load, global_store, must_pass, run, s_barrier, s_cmp_eq_u32, s_endpgm, s_load,
-    s_mov, s_nop, s_sleep, s_trap, s_waitcnt, sop1, v, v_add_u32, v_and, v_cmp_eq_u32, v_lshlrev, v_mov, v_readfirstlane,
+    branch,
+    code_of,
+    const,
+    ds_read,
+    ds_write,
+    global_load,
+    global_store,
+    must_pass,
+    run,
+    s_barrier,
+    s_cmp_eq_u32,
+    s_endpgm,
+    s_load,
+    s_mov,
+    s_nop,
+    s_sleep,
+    s_trap,
+    s_waitcnt,
+    sop1,
+    v,
+    v_add_u32,
+    v_and,
+    v_cmp_eq_u32,
+    v_lshlrev,
+    v_mov,
+    v_readfirstlane,
 )  # fmt: skip
 from test_machine_launch import pointer
 

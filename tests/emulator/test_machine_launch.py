@@ -5,8 +5,32 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from machine_asm import (
-    code_of, const, ds_read, ds_write, global_atomic_add, global_load, global_store, must_pass, run, s_barrier, s_endpgm,
-    s_getreg, s_load, s_memtime, s_mov, s_sleep, s_waitcnt, sop2, v, v_add_u32, v_and, v_lshlrev, v_mov, branch, v_readfirstlane, s_cmp_eq_u32,
+    branch,
+    code_of,
+    const,
+    ds_read,
+    ds_write,
+    global_atomic_add,
+    global_load,
+    global_store,
+    must_pass,
+    run,
+    s_barrier,
+    s_cmp_eq_u32,
+    s_endpgm,
+    s_getreg,
+    s_load,
+    s_memtime,
+    s_mov,
+    s_sleep,
+    s_waitcnt,
+    sop2,
+    v,
+    v_add_u32,
+    v_and,
+    v_lshlrev,
+    v_mov,
+    v_readfirstlane,
 )  # fmt: skip
 
 from flymono.emulator import Emulator

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from flymono.runtime.plan import BuildKey, K1Plan, Unsupported, plan_k1, width_report
 from flymono.runtime.plan.handoff import blocked, programs_of
+from flymono.runtime.plan.k1.regions import k1_regions
+from flymono.runtime.plan.k1.stages import STAGE_ORDER
 from flymono.runtime.plan.lds import Struct
-from flymono.runtime.plan.placement import STAGE_ORDER
-from flymono.runtime.plan.scratch import k1_regions, misfits
+from flymono.runtime.plan.scratch import misfits
 from flymono.runtime.plan.width import WidthReport, demands_of
 from flymono.specs.schema import ArchSpec, ModelSpec
 

@@ -11,9 +11,9 @@ from ..arith import cdiv
 from ..cost import PASS_CLOCKS, MfmaCount
 from ..dims import STEP_K, Dims
 from ..lds import WAVE, WAVES
-from ..placement import BLOCK, slices_of
+from ..placement import BLOCK
 from ..scratch import PAIR_BYTES
-from ..seam import NORM_LANES, norm_chunks
+from ..seam import NORM_LANES, norm_chunks, slices_of
 from ..strategy import Strategy
 from ..traffic import LOAD, SLICE_LANES, WORD, Asked
 from .experts import case_of, expert_bytes, widest_case

@@ -15,11 +15,11 @@ from ..cost import cost_of, mfma_of, waves_per_simd
 from ..dims import Dims, dims_of
 from ..keys import BuildKey
 from ..layout import Peer, ffn_shape, fits, layer_layout, peer_of
-from ..lds import WAVES, LdsMap, seam_struct, union_of
+from ..lds import WAVES, LdsMap, union_of
 from ..passes import Passes, passes_of
 from ..placement import BLOCK, grid_of
 from ..scratch import Scratch
-from ..seam import SeamMap, seam_map
+from ..seam import MIX_WHY, SeamMap, seam_map, seam_struct
 from ..strategy import Strategy, strategy_of
 from ..tags import epoch_words, tags_of
 from ..traffic import Asked, Traffic, traffic_table
@@ -34,8 +34,6 @@ from .regions import ffn_regions
 from .shape import FfnShape
 from .sites import ffn_sites
 from .stages import ORDER, PUSH, ffn_stages, mark_stage, push_stage
-
-MIX_WHY = "the seam holds every row of its columns in LDS: the MFMA's N decides"
 
 
 @dataclass(frozen=True)

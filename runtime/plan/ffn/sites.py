@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..arith import cdiv
 from ..dims import SLICE_COLUMNS, Dims
 from ..lds import WAVE, WAVES
-from ..placement import BLOCK, gate_groups, gate_slices, slices_of
-from ..seam import NORM_LANES, norm_chunks
+from ..placement import BLOCK
+from ..seam import NORM_LANES, gate_groups, gate_slices, norm_chunks, slices_of
 from ..waits import Wanted, batches_of
 from .shape import FfnShape
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from ..dims import SLICE_COLUMNS, TILE_ROWS, Dims
 from ..lds import WAVE
-from ..placement import BLOCK, GemvShape, Queue, Stage, gate_groups, gemv_shape, slices_of, stage_of
+from ..placement import BLOCK, GemvShape, Queue, Stage, gemv_shape, stage_of
+from ..seam import gate_groups, slices_of
 from .shape import DOWN_PICKS, ROUTER_PARTS, FfnShape
 
 PUSH = "push"

@@ -12,7 +12,7 @@ from ..dims import Dims, dims_of
 from ..ffn.abi import TIMELINE_WORDS, ffn_rows
 from ..ffn.cost import epoch_reads, ffn_mfma, ffn_scratch, ffn_writes, seam_reads, weight_reads
 from ..ffn.experts import ExpertBytes, expert_bytes
-from ..ffn.launch import MIX_WHY, ffn_lds
+from ..ffn.launch import ffn_lds
 from ..ffn.lines import ffn_line_faults
 from ..ffn.regions import ffn_regions
 from ..ffn.shape import FfnShape
@@ -26,7 +26,7 @@ from ..lines import unit_faults
 from ..passes import Passes, passes_of
 from ..placement import BLOCK, Stage, grid_of
 from ..scratch import Declared, Scratch
-from ..seam import SeamMap, seam_map
+from ..seam import MIX_WHY, SeamMap, seam_map
 from ..strategy import Strategy, strategy_of
 from ..tags import epoch_words, tags_of
 from ..traffic import Asked, Traffic, traffic_table
