@@ -81,7 +81,11 @@ def _reads(d: Dims, key: BuildKey) -> dict[str, Asked]:
     s, entries = key.rows, key.rows * d.topk * WORD
     window, waves = s * key.window * WORD, s * WAVES * WORD
     one = Asked(waves, s * WORD)
-    lists = {"swa_idx": Asked(window, window), "topk": Asked(entries, entries), "comp_bt": Asked(entries, entries)}
+    lists = {
+        "swa_idx": Asked(window, window),
+        "topk": Asked(entries, entries),
+        "comp_bt": Asked(entries, entries),
+    }
     return lists | dict.fromkeys(("pos", "slot", "swa_lens", "t2r"), one)
 
 

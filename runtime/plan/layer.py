@@ -100,7 +100,9 @@ def layer_keys(model: ModelSpec, arch: ArchSpec, tp: int, rows: int, layer: int)
         model=model.prefix,
         draft=kind.draft,
     )
-    between = (BuildKey("keylist", arch.name, tp, rows, kind.ratio, model=model.prefix),) if own_launch else ()
+    between = (
+        (BuildKey("keylist", arch.name, tp, rows, kind.ratio, model=model.prefix),) if own_launch else ()
+    )
     return (k1, *between, k2)
 
 

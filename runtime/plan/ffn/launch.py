@@ -34,6 +34,7 @@ from .regions import ffn_regions
 from .shape import FfnShape
 from .sites import ffn_sites
 from .stages import ORDER, PUSH, ffn_stages, mark_stage, push_stage
+from .staging import Staging, stagings
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class FfnPlan(KernelPlan):
     seam: SeamMap
     ffn: FfnShape
     expert: ExpertBytes
+    stagings: tuple[Staging, ...]
     peer: Peer
 
 
@@ -91,6 +93,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
         seam=seam_map(d),
         ffn=f,
         expert=expert_bytes(d, how),
+        stagings=stagings(d, key.rows, report.width, how, arch),
         peer=peer_of(d, key.rows, report.limit.rows),
     )
     faults = plan_faults(plan, ("mark", PUSH, *ORDER))

@@ -19,6 +19,7 @@ from ..ffn.shape import FfnShape
 from ..ffn.sites import ffn_sites
 from ..ffn.stages import ORDER as FFN_ORDER
 from ..ffn.stages import ffn_stages, mark_stage
+from ..ffn.staging import Staging, stagings
 from ..keys import BuildKey
 from ..layout import Peer, attention_of, ffn_shape, fits, layer_layout, peer_of
 from ..lds import WAVES, LdsMap, union_of
@@ -51,6 +52,7 @@ class K2Plan(KernelPlan):
     attention: AttentionShape
     ffn: FfnShape
     expert: ExpertBytes
+    stagings: tuple[Staging, ...]
     peer: Peer
 
 
@@ -98,6 +100,7 @@ def make_k2(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
         attention=a,
         ffn=f,
         expert=expert_bytes(d, how),
+        stagings=stagings(d, key.rows, report.width, how, arch),
         peer=peer_of(d, key.rows, report.limit.rows),
     )
     checked(faults_of(plan, arch), key)
