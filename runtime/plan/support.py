@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...specs.schema import ArchSpec, ModelSpec
-from .dims import shape_reasons
+from .dims import dims_of, shape_reasons
+from .ffn.regions import ffn_regions
 from .keys import DEFAULT_RATIO, WITHOUT_RATIO, BuildKey
+from .layout import ffn_shape, fits, layer_layout
 from .unsupported import Code, Reason, Unsupported
 from .width import width_report
 
@@ -213,11 +215,12 @@ def _layer_kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
 
 def _row_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason]:
     try:
-        limit = width_report(model, arch).limit
+        report = width_report(model, arch)
     except Unsupported as refused:
         return list(refused.reasons)
+    limit = report.limit
     if 1 <= key.rows <= limit.rows:
-        return []
+        return _layout_reasons(model, arch, key, report.width)
     return [
         Reason(
             Code.ROWS_OUT_OF_RANGE,
@@ -225,6 +228,19 @@ def _row_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason
             f"take at most {limit.rows} rows" if key.rows > 0 else "take 1 or more",
         )
     ]
+
+
+def _layout_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey, width: int) -> list[Reason]:
+    """Why a draft's FFN launch cannot run on the target's scratch; every other build has a layout of its own."""
+    if key.kind != "ffn" or not key.draft or key.tp not in arch.tp:
+        return []
+    d = dims_of(model, key.tp, draft=True)
+    try:
+        target = layer_layout(model, arch, key, width, draft=False)
+        fits(key.id, target, ffn_regions(d, ffn_shape(model, arch, d, key.rows, width)))
+    except Unsupported as refused:
+        return list(refused.reasons)
+    return []
 
 
 def nearest(specs: SpecSet, key: BuildKey) -> BuildKey | None:

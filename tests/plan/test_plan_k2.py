@@ -165,12 +165,62 @@ def test_peer_buffer(specs: Specs) -> None:
 
 def test_arguments(specs: Specs) -> None:
     plan = made(specs, GFX942)
-    assert [a.name for a in plan.abi.arguments] == (
-        "q swa swa_stride swa_block comp comp_stride comp_block kt klen slot swa_idx swa_lens t2r topk comp_bt "
-        "bt_stride pos sink qk_scale cos_sin woa woa_s wob wob_s zrec res_in post_in comb_in pre_in hc_fn hc_scale "
-        "hc_base ffn_w res_out post_out comb_out pre_out gate_w bias w13 w13_s w2 w2_s sgu sgu_s sw2 sw2_s out "
-        "scratch sym peers rank epoch tl"
-    ).split()
+    assert [a.name for a in plan.abi.arguments] == [
+        "q",
+        "swa",
+        "swa_stride",
+        "swa_block",
+        "comp",
+        "comp_stride",
+        "comp_block",
+        "kt",
+        "klen",
+        "slot",
+        "swa_idx",
+        "swa_lens",
+        "t2r",
+        "topk",
+        "comp_bt",
+        "bt_stride",
+        "pos",
+        "sink",
+        "qk_scale",
+        "cos_sin",
+        "woa",
+        "woa_s",
+        "wob",
+        "wob_s",
+        "zrec",
+        "res_in",
+        "post_in",
+        "comb_in",
+        "pre_in",
+        "hc_fn",
+        "hc_scale",
+        "hc_base",
+        "ffn_w",
+        "res_out",
+        "post_out",
+        "comb_out",
+        "pre_out",
+        "gate_w",
+        "bias",
+        "w13",
+        "w13_s",
+        "w2",
+        "w2_s",
+        "sgu",
+        "sgu_s",
+        "sw2",
+        "sw2_s",
+        "out",
+        "scratch",
+        "sym",
+        "peers",
+        "rank",
+        "epoch",
+        "tl",
+    ]
     assert (len(plan.abi.arguments), plan.abi.kernarg_bytes) == (54, 432)
     shapes = {a.name: a.shape for a in plan.abi.arguments}
     assert [shapes[n] for n in ("w13", "w13_s", "w2", "w2_s", "sw2", "sw2_s")] == [
