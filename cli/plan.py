@@ -1,4 +1,5 @@
-"""`flymono plan k1|k2|ffn|keylist|layer|memory|show`: every number of a build, for people or for programs (`--json`).
+"""`flymono plan k1|k2|ffn|keylist|layer|memory|show`: every number of a build, for people or for programs
+(`--json`).
 
 A refused key is an answer: all reasons and the nearest supported build are printed, with exit code 2.
 """

@@ -26,9 +26,10 @@ def statement(
             arch, (Reason(Code.ARCH_UNKNOWN, text, f"take one of {', '.join(sorted(specs.arch))}"),)
         )
     report, widths = width_report(model, spec), _widths(rows)
-    reasons = [] if tp in spec.tp else [
-        Reason(Code.TP_NOT_OFFERED, f"TP{tp} on {arch}", "take one of " + ", ".join(f"TP{t}" for t in spec.tp))
-    ]  # fmt: skip
+    offered = ", ".join(f"TP{t}" for t in spec.tp)
+    reasons = (
+        [] if tp in spec.tp else [Reason(Code.TP_NOT_OFFERED, f"TP{tp} on {arch}", f"take one of {offered}")]
+    )
     reasons += [
         Reason(Code.ROWS_OUT_OF_RANGE, f"{s} rows on {arch}", f"take 1 to {report.limit.rows} rows")
         for s in widths
@@ -78,7 +79,7 @@ def print_memory(memory: Memory, console: Console | None = None) -> None:
 def _left(memory: Memory, out: Console) -> None:
     if memory.loaded is None or memory.total is None:
         out.print(
-            f"vLLM's own weights at TP{memory.tp}: unknown; say how many with --loaded-gib to see what is left",
+            f"vLLM's own weights at TP{memory.tp}: unknown; with --loaded-gib, what is left shows",
             highlight=False,
         )
         return

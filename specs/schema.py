@@ -135,7 +135,7 @@ class Gemv(Spec):
     pass_width: Count | Auto
     expert_k_block: Annotated[
         Count | Literal["whole"],
-        Field(description="K columns of x that the routed gate/up holds in LDS at a time; whole: all of them"),
+        Field(description="K columns of x that routed gate/up holds in LDS at a time; whole: all of them"),
     ] = "whole"
 
 

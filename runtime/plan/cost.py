@@ -45,8 +45,8 @@ class MfmaCount:
     """Matrix instructions of one stage.
 
     `static`: in one wave's source, every task of a workgroup, the loop over `passes` once. `executed`: by all
-    waves of the launch, at most. `clocks`: matrix-pipe clocks of the busiest SIMD. `exact`: the source has just
-    as many; not where a loop runs until a count that only the launch knows.
+    waves of the launch, at most. `clocks`: matrix-pipe clocks of the busiest SIMD. `exact`: the source has
+    just as many; not where a loop runs until a count that only the launch knows.
     """
 
     stage: str

@@ -1,4 +1,5 @@
-"""The key-list launch: the key table of an index layer, between its indexer and K2 (attention.md 2.6 and 6.4).
+"""The key-list launch: the key table of an index layer, between its indexer and K2 (attention.md 2.6 and
+6.4).
 
 A workgroup a row, no hand-offs, no scratch and no LDS. It writes what K1 writes in other layers.
 """

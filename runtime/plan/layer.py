@@ -1,7 +1,8 @@
 """Which launches a layer of the model takes, and where their tasks and bytes go.
 
-Layers are numbered as in the checkpoint's `compress_ratios`: the backbone's, then the draft layers. Draft layers run
-whole wherever the arch's limits admit their builds; their attention needs nothing that the target's does not.
+Layers are numbered as in the checkpoint's `compress_ratios`: the backbone's, then the draft layers. Draft
+layers run whole wherever the arch's limits admit their builds; their attention needs nothing that the
+target's does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The scratch of a whole layer, one buffer a step width, and the peer buffer: K1, K2 and FFN launch agree on both.
+"""The scratch of a whole layer, one buffer a step width, and the peer buffer: K1, K2 and FFN launch agree on
+both.
 
 Invariants
  - One layout a (arch, TP size, rows, mixture): a region's place does not depend on ratio, fold or index.

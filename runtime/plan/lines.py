@@ -68,7 +68,8 @@ def unit_faults(
 ) -> list[str]:
     """Regions whose units (bytes that one task publishes and a reader awaits as one) meet in a line.
 
-    Regions that are loaded past the L2 are free; of `shared` ones readers of this launch follow the units alone.
+    Regions that are loaded past the L2 are free; of `shared` ones readers of this launch follow the units
+    alone.
     """
     return [
         f"{name}: units of {unit} bytes at {scratch[name].offset} share lines of {line}: a reader of one "

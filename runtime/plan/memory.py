@@ -1,7 +1,9 @@
-"""Bytes on one rank before anything is allocated: weight copies, scratch, peer and runner buffers, and what is left.
+"""Bytes on one rank before anything is allocated: weight copies, scratch, peer and runner buffers, and what
+is left.
 
-Copies exist where the arch's weight layout is its own (`strategy.weight_layout`): elsewhere kernels read what vLLM
-holds. Which tensors a layer needs depends on its launches: whole layers copy their attention weights too.
+Copies exist where the arch's weight layout is its own (`strategy.weight_layout`): elsewhere kernels read what
+vLLM holds. Which tensors a layer needs depends on its launches: whole layers copy their attention weights
+too.
 """
 
 from __future__ import annotations
@@ -89,8 +91,9 @@ def memory_of(
     used_percent: int = 90,
     loaded: int | None = None,
 ) -> Memory:
-    """The statement for steps of `widths` rows. `whole_drafts`: draft layers run whole and have a runner of their
-    own; else as the FFN launch on the target's. `loaded`: bytes of vLLM's weights, if the model spec has none."""
+    """The statement for steps of `widths` rows. `whole_drafts`: draft layers run whole and have a runner of
+    their own; else as the FFN launch on the target's. `loaded`: bytes of vLLM's weights, if the model spec
+    has none."""
     copies = copies_of(model, arch, tp, whole_drafts=whole_drafts)
     copied = sum(c.bytes for c in copies)
     stated = next((one for one in model.loaded if one.tp == tp), None)

@@ -15,7 +15,7 @@ from .width import WidthReport, width_report
 
 
 def plan_of(specs: SpecSet, key: BuildKey) -> KernelPlan:
-    """The plan of `key`, of its kind's class; Unsupported with every reason and the nearest supported build."""
+    """The plan of `key`, of its kind's class; Unsupported with every reason and the nearest build."""
     model, arch, report = _admitted(specs, key)
     if key.kind == "k1":
         return make_k1(model, arch, key, report)

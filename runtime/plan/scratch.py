@@ -133,7 +133,8 @@ def misfits(layout: Scratch, needed: Iterable[Declared]) -> list[str]:
             faults.append(f"{one.name}: not in the layout")
         elif region.bytes < one.bytes:
             faults.append(
-                f"{one.name}: needs {one.bytes} bytes, the layout has {region.bytes}{_victims(layout, region, one.bytes)}"
+                f"{one.name}: needs {one.bytes} bytes, the layout has {region.bytes}"
+                + _victims(layout, region, one.bytes)
             )
         elif region.kind != one.kind:
             faults.append(f"{one.name}: is {region.kind} in the layout and {one.kind} in the build")

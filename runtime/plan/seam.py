@@ -1,4 +1,5 @@
-"""What the two seams of a layer share, K1's and the FFN half's: loop counts (attention.md 5.10) and LDS (5.6)."""
+"""What the two seams of a layer share, K1's and the FFN half's: loop counts (attention.md 5.10) and LDS
+(5.6)."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def _row_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason
 
 
 def _layout_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey, width: int) -> list[Reason]:
-    """Why a draft's FFN launch cannot run on the target's scratch; every other build has a layout of its own."""
+    """Why a draft's FFN launch cannot run on the target's scratch; other builds have one of their own."""
     if key.kind != "ffn" or not key.draft or key.tp not in arch.tp:
         return []
     d = dims_of(model, key.tp, draft=True)

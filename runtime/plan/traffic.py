@@ -1,4 +1,5 @@
-"""Bytes that a launch asks for, argument by argument; the thread maps of a kind's stages are in its own folder.
+"""Bytes that a launch asks for, argument by argument; the thread maps of a kind's stages are in its own
+folder.
 
 Invariants
  - `unique` counts each byte of an argument once: what HBM must deliver or take at least.

@@ -1,4 +1,5 @@
-"""Wait sites of a launch: who waits for whom, on which region, and when a wait gives up (attention.md 5.7, 5.9).
+"""Wait sites of a launch: who waits for whom, on which region, and when a wait gives up (attention.md 5.7,
+5.9).
 
 Invariants
  - A site's consumer comes after its producer in program order. With every workgroup resident and walking

@@ -68,7 +68,7 @@ def two_group_layout(specs: Specs, tp: int, rows: int, *, packed: bool) -> tuple
 
 @pytest.mark.parametrize(("tp", "rows"), [(tp, rows) for tp in OVERLAP for rows in OVERLAP[tp]])
 def test_flags_of_one_group_in_a_layout_for_two(specs: Specs, tp: int, rows: int) -> None:
-    """The public bug: twice the flags ran into the rows of `normed`. Both regions and their bytes are named."""
+    """The public bug: twice the flags ran into the rows of `normed`. Both regions and bytes are named."""
     laid_out, need = OVERLAP[tp][rows]
     layout, needed = two_group_layout(specs, tp, rows, packed=False)
     with pytest.raises(Unsupported) as refused:

@@ -82,7 +82,8 @@ def test_draft_placement(specs: Specs) -> None:
 def test_stages_in_order(specs: Specs) -> None:
     plan = made(specs, GFX942)
     assert " ".join(s.name for s in plan.stages) == (
-        "mark kt split combine wo_a wo_b slice gate norm xq router route shared shared_q table ug down reduce epoch"
+        "mark kt split combine wo_a wo_b slice gate norm xq router route shared shared_q table "
+        "ug down reduce epoch"
     )
     where = {s.name: [s.workgroup_of(i) for i in range(s.tasks)] for s in plan.stages}
     assert where["gate"] == list(range(160, 166)) and where["norm"] == list(range(166, 172))
@@ -95,9 +96,9 @@ def test_stages_in_order(specs: Specs) -> None:
 
 def test_a_wide_step_queues_its_tiles(specs: Specs) -> None:
     """More rows than a pick tile holds: 6 picks on gfx942, 16 on gfx950."""
-    for build, queued in ((GFX942, False), ("dsv41_k2-gfx942-tp4-s7-r2", True), ("dsv41_k2-gfx950-tp4-s16-r2", False),
-                          ("dsv41_k2-gfx950-tp4-s17-r2", True)):  # fmt: skip
-        plan = made(specs, build)
+    cases = (("gfx942", 6, False), ("gfx942", 7, True), ("gfx950", 16, False), ("gfx950", 17, True))
+    for arch, rows, queued in cases:
+        plan = made(specs, f"dsv41_k2-{arch}-tp4-s{rows}-r2")
         assert (plan.stage("ug").queue is not None) == queued == plan.ffn.by_tile
         assert (plan.ffn.table.first_tile >= 0) == queued
 
@@ -133,7 +134,7 @@ def test_route_table_words(specs: Specs) -> None:
 
 
 def test_scratch_agrees_with_k1(specs: Specs) -> None:
-    """One layout a width: whatever the ratio, fold or index of the builds (attention.md 7 has these offsets)."""
+    """One layout a width: whatever the ratio, fold or index of the builds (offsets: attention.md 7)."""
     plan = made(specs, GFX942)
     for build in ("dsv41_k1-gfx942-tp4-s6-r2", "dsv41_k1-gfx942-tp4-s6-r1-nofold-index"):
         assert plan_k1(specs, BuildKey.parse(build)).scratch == plan.scratch
@@ -149,8 +150,8 @@ def test_region_sizes(specs: Specs) -> None:
     """ffn_structure.md 4; mid without the slack of the public layout, code rows of MID on lines."""
     for rows in (1, 6, 42):
         sizes = {r.name: r.bytes for r in made(specs, f"dsv41_k2-gfx942-tp4-s{rows}-r2").scratch.regions}
-        a_row = {"x8r": 5120, "x8rs": 640, "x8rdy": 8, "logit": 12288, "route": 768, "smid": 4608, "smq": 1152,
-                 "smc": 144, "mid": 640 * 6, "mids": 128 * 6, "ugf": 8 * 9 * 6, "normed": 10240,
+        a_row = {"x8r": 5120, "x8rs": 640, "x8rdy": 8, "logit": 12288, "route": 768, "smid": 4608,
+                 "smq": 1152, "smc": 144, "mid": 640 * 6, "mids": 128 * 6, "ugf": 8 * 9 * 6, "normed": 10240,
                  "xrdy_moe": 8, "krdy": 8, "part": 163840, "pstat": 1280, "srdy": 80}  # fmt: skip
         assert {name: sizes[name] for name in a_row} == {name: size * rows for name, size in a_row.items()}
 
@@ -224,7 +225,8 @@ def test_arguments(specs: Specs) -> None:
     assert (len(plan.abi.arguments), plan.abi.kernarg_bytes) == (54, 432)
     shapes = {a.name: a.shape for a in plan.abi.arguments}
     assert [shapes[n] for n in ("w13", "w13_s", "w2", "w2_s", "sw2", "sw2_s")] == [
-        (384, 1152, 2560), (384, 1152, 160), (384, 5120, 288), (384, 5120, 18), (5120, 640), (160, 20)]  # fmt: skip
+        (384, 1152, 2560), (384, 1152, 160), (384, 5120, 288), (384, 5120, 18), (5120, 640), (160, 20),
+    ]  # fmt: skip
     assert not plan.abi["slot"].used and not plan.abi["topk"].used and plan.abi["comp"].read
     other = made(specs, "dsv41_k2-gfx950-tp4-s6-r2-index").abi
     assert [other[n].shape for n in ("w13", "w13_s", "w2", "w2_s", "sw2")] == [
@@ -278,5 +280,6 @@ def test_the_shared_expert_is_read_once_a_tile_and_says_so(specs: Specs) -> None
 
 
 def test_wait_chain(specs: Specs) -> None:
-    """split, combine, wo_a, wo_b, slice, norm, router, route, table, ug would be one a stage; down, reduce end it."""
+    """split, combine, wo_a, wo_b, slice, norm, router, route, table, ug would be one a stage; down, reduce
+    end it."""
     assert made(specs, GFX942).cost.bound.handoffs >= 9

@@ -79,8 +79,9 @@ CASES: dict[str, tuple[set[Code], str]] = {
     "dsv41_keylist-gfx942-tp4-s6-r3-timeline": (
         {Code.RATIO_UNKNOWN, Code.NOT_OF_THIS_KIND}, "dsv41_keylist-gfx942-tp4-s6-r2"),
     "dsv41_k2-gfx942-tp3-s99-r3-nofold-w192-draft": (
-        {Code.TP_NOT_OFFERED, Code.MODEL_SHAPE, Code.ROWS_OUT_OF_RANGE, Code.RATIO_UNKNOWN, Code.NOT_OF_THIS_KIND,
-         Code.WINDOW_NEEDS_RATIO_0, Code.DRAFT_UNKNOWN}, "dsv41_k2-gfx942-tp4-s42-r0-draft"),
+        {Code.TP_NOT_OFFERED, Code.MODEL_SHAPE, Code.ROWS_OUT_OF_RANGE, Code.RATIO_UNKNOWN,
+         Code.NOT_OF_THIS_KIND, Code.WINDOW_NEEDS_RATIO_0, Code.DRAFT_UNKNOWN},
+        "dsv41_k2-gfx942-tp4-s42-r0-draft"),
 }  # fmt: skip
 
 

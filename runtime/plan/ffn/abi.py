@@ -61,7 +61,7 @@ def _route_rows(d: Dims) -> list[Row]:
 
 
 def _expert_rows(d: Dims, how: Strategy) -> list[Row]:
-    """Row-major archs read vLLM's shuffled tensors with a padded width, the others copies of the real width."""
+    """Row-major archs read vLLM's shuffled tensors with a padded width, others copies of the real one."""
     e, c, g = d.experts, d.hidden, d.mx_group
     shapes: list[tuple[int, ...]]
     if how.weight_layout == "row_major":
@@ -98,7 +98,7 @@ def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, timeline: bool)
         ("out", "ptr", "bf16", (s, d.hidden), "vllm", "w", "FFN output, summed over the ranks"),
         ("scratch", "ptr", "u8", (scratch_bytes,), "runner", "rw", "scratch of this step width, zeroed once"),
         ("sym", "int64", "i64", (), "runner", "r", "address of this rank's own peer buffer"),
-        ("peers", "ptr", "i64", (d.tp,), "runner", "r", "addresses of every rank's peer buffer, own included"),
+        ("peers", "ptr", "i64", (d.tp,), "runner", "r", "address of each rank's peer buffer, own included"),
         ("rank", "int32", "i32", (), "runner", "r", "this rank"),
         (
             "epoch",
@@ -109,5 +109,5 @@ def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, timeline: bool)
             "rw",
             "epoch buffer: epoch, fault record, marks, counters",
         ),
-        ("tl", "ptr", "i64", (grid, TIMELINE_WORDS), "runner", tl, "timeline record a workgroup; 0 if not built in"),
+        ("tl", "ptr", "i64", (grid, TIMELINE_WORDS), "runner", tl, "timeline; 0 if not built in"),
     ]  # fmt: skip

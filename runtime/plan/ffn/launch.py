@@ -1,7 +1,8 @@
-"""The plan of one FFN launch: the FFN half behind a push stage, for layers whose attention something else runs.
+"""The plan of one FFN launch: the FFN half behind a push stage, for layers whose attention something else
+runs.
 
-It runs on the target's scratch, whatever its own mixture is (a draft layer's has fewer experts and picks): that
-its regions fit is checked for every plan.
+It runs on the target's scratch, whatever its own mixture is (a draft layer's has fewer experts and picks):
+that its regions fit is checked for every plan.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""How the routed gate/up may hold x in LDS, and what each way costs: a choice of the arch spec, with its figures.
+"""How the routed gate/up may hold x in LDS, and what each way costs: a choice of the arch spec, with its
+figures.
 
-`whole`: rows of x as they are, as many picks a tile as a GEMV pass. In K blocks: the MFMA's full width of picks, some
-K columns at a time, accumulators in registers: an expert with more picks than a pass is wide is then read once, for
-a barrier pair more a block. An expert's weights are the largest bytes of a layer, x comes from the L2.
+`whole`: rows of x as they are, as many picks a tile as a GEMV pass. In K blocks: the MFMA's full width of
+picks, some K columns at a time, accumulators in registers: an expert with more picks than a pass is wide is
+then read once, for a barrier pair more a block. An expert's weights are the largest bytes of a layer, x comes
+from the L2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The line rule over K1's plain data: who publishes which bytes of x8, x8s, qx8 and qx8s, and who reads them."""
+"""The line rule over K1's plain data: who publishes and who reads bytes of x8, x8s, qx8 and qx8s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Scratch of K1 (attention.md 7). The FFN half shares x8 and x8s; its seam reuses lin and pmix under its own tag."""
+"""Scratch of K1 (attention.md 7). The FFN half shares x8 and x8s; its seam reuses lin and pmix under its own
+tag."""
 
 from __future__ import annotations
 

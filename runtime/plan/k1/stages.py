@@ -1,6 +1,7 @@
 """Which workgroup runs which task of K1 (attention.md 5.2).
 
-Invariant: stages on the path to the wqkv weights never queue behind a slice: norms and gates sit past the slices.
+Invariant: stages on the path to the wqkv weights never queue behind a slice: norms and gates sit past the
+slices.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def grid_reasons(d: Dims, grid: Grid) -> list[Reason]:
         reasons.append(
             Reason(
                 Code.GRID_TOO_SMALL,
-                f"wq_b tasks of a workgroup lie {wq_b_span(size) * TILE_ROWS} rows apart, which is no whole number "
+                f"wq_b tasks of a workgroup lie {wq_b_span(size) * TILE_ROWS} rows apart, no whole number "
                 f"of {d.head_dim}-wide heads, so one (cos, sin) pair a thread could not serve them",
                 "use a GPU with more compute units",
             )
