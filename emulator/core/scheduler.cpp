@@ -74,6 +74,7 @@ Grid& Machine::add_grid(Program& program, const LaunchSpec& s) {
   g.lds_bytes = s.lds_bytes;
   g.stages = s.stages;
   g.counts.assign(program.code.size() + 1, 0);
+  g.guards.assign(program.code.size(), false);
   g.site.assign(program.code.size() + 1, nullptr);
   g.spans.assign(std::size_t{s.workgroups} * (s.stages.size() + 1), Span{});
   g.waves = std::vector<Wave>(std::size_t{s.workgroups} * g.waves_per_group);
@@ -165,7 +166,10 @@ void Machine::run() {
     last_stores = stores;
     last_passed = passed;
     if (!ran) {
-      if (++idle > options.idle_rounds) {
+      bool busy = false;  // a starved workgroup that is not waiting, only slow
+      for (auto& g : grids)
+        for (const Wave& w : g->waves) busy |= w.state == State::running;
+      if (!busy && ++idle > options.idle_rounds) {
         for (auto& g : grids) report_waiting(*g);
         return;
       }

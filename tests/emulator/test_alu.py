@@ -5,17 +5,18 @@ import pytest
 from asm import EXEC, Ins, Literal, s, v
 from cases import (
     CMPX_NAMES,
+    PACKED16_NAMES,
     PACKED_NAMES,
     SCALAR_NAMES,
     VECTOR_NAMES,
+    packed16_cases,
     packed_cases,
-    random_state,
-    rng_of,
     scalar_cases,
     vector_cases,
 )
 from differ import check, check_all, core, gfx950_only, implemented
 from oracle.valu_float import TRANSCENDENTAL
+from states import random_state, rng_of
 
 from flymono.emulator.execute import execute
 
@@ -54,6 +55,11 @@ def test_packed(name: str, arch: str) -> None:
     check_all(arch, packed_cases(name))
 
 
+@pytest.mark.parametrize(("name", "arch"), matrix(PACKED16_NAMES))
+def test_packed16(name: str, arch: str) -> None:
+    check_all(arch, packed16_cases(name))
+
+
 @pytest.mark.parametrize("name", [n for n in TRANSCENDENTAL if implemented(n)])
 def test_transcendental_exact_model_is_correctly_rounded(name: str) -> None:
     """The oracle rounds the exact value once; the default model must give those bits (a wider sweep of
@@ -87,10 +93,10 @@ def test_inline_float_in_integer_operand_is_its_f32_pattern() -> None:
     assert (got.v[6] == state.v[1] + 0x3F800000).all()
 
 
-def test_not_implemented_is_an_error() -> None:
-    """v_cvt_i32_f64 (VOP1 3) is in no kernel: it must be refused by name or by its bytes, never skipped."""
-    with pytest.raises(Exception, match=r"(?i)implement|unknown|v_cvt_i32_f64"):
-        execute("gfx942", bytes.fromhex("0007087e"))
+def test_unknown_opcode_is_an_error() -> None:
+    """An unallocated number (VOP1 120) is refused with its bytes, never skipped."""
+    with pytest.raises(ValueError, match=r"(?i)no operation has opcode.*7e08f100"):
+        execute("gfx942", bytes.fromhex("00f1087e"))
 
 
 def test_gfx950_operations_are_refused_on_gfx942() -> None:
