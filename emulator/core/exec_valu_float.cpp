@@ -123,7 +123,8 @@ Scaled div_scale(float s0, float den, float num) {
   if (num == 0 || den == 0) return {f32(0x7fc00000), true};
   if (exponent(num) - exponent(den) >= 96) return {bits(s0) == bits(den) ? std::ldexp(s0, 64) : s0, true};
   if (denormal(den)) return {std::ldexp(s0, 64), false};
-  if (denormal(inverse) && denormal(quotient)) return {bits(s0) == bits(den) ? std::ldexp(s0, 64) : s0, true};
+  // a huge denominator: its reciprocal would be flushed, so it is made smaller and the quotient scaled back by VCC
+  if (denormal(inverse) && denormal(quotient)) return {bits(s0) == bits(den) ? std::ldexp(s0, -64) : s0, true};
   if (denormal(inverse)) return {std::ldexp(s0, -64), false};
   if (denormal(quotient)) return {bits(s0) == bits(num) ? std::ldexp(s0, 64) : s0, true};
   if (exponent(num) <= 23) return {std::ldexp(s0, 64), false};
