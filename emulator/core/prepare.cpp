@@ -161,7 +161,8 @@ struct Builder {
     const bool mask_only = in.enc == Enc::sopk && name.starts_with("s_cmpk");
     c.sign_bit = entry.flags & kF64 ? 63 : entry.flags & kF16 ? 15 : 31;
     const bool raw = in.enc == Enc::mai || in.enc == Enc::mai_scale || in.sdwa.on || in.dpp.on;
-    for (int i = 0; i < 4; ++i) c.src[i] = source(in.src[i], c.sign_bit, raw);
+    // The DPP handler applies neg and abs to source 0 only, SDWA's to both; what no handler applies is no plain read.
+    for (int i = 0; i < 4; ++i) c.src[i] = source(in.src[i], c.sign_bit, raw && !(in.dpp.on && i > 0));
     for (int i = 0; i < 2; ++i) c.scale[i] = source(in.scale[i], 31, true);
     destination(in.dst, c.dst, c.dst_kind);
     destination(in.dst2, c.dst2, c.dst2_kind);
