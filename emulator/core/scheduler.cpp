@@ -14,6 +14,7 @@
 namespace flymono {
 namespace {
 
+constexpr u64 kPatience = 1'000'000;     // the same, after which a starved workgroup gets a turn
 constexpr u64 kSpinLimit = 400'000'000;  // instructions without any store, barrier or end: a spin without sleep
 
 void give_registers(Grid& g, u32 rows, bool check) {
@@ -164,7 +165,9 @@ void Machine::run() {
     if (stores != last_stores || passed != last_passed) idle = 0, quiet_since = ticks;
     last_stores = stores;
     last_passed = passed;
-    if (!ran) {
+    // Pollers that spin without sleep and see nothing new count as unable to run: then the starved one may.
+    const bool starving = options.order == Order::starve && ticks - quiet_since > kPatience;
+    if (!ran || starving) {
       bool busy = false;  // a starved workgroup that is not waiting, only slow
       for (auto& g : grids)
         for (const Wave& w : g->waves) busy |= w.state == State::running;
