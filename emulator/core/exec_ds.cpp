@@ -276,6 +276,31 @@ void read_small(Wave& w, const Code& c) {
   if (w.check) ds_issue(w, c, c.dst, 1);
 }
 
+// Two lanes of one instruction that write different data to one place: which of them stays is not specified.
+template <u32 N>
+void check_lanes_agree(Wave& w, const Code& c, const u32* at, u64 ok, const u32* d) {
+  u64 rising = 0;  // the usual case: every lane behind the one before
+  bool apart = true;
+  for (u64 left = ok; left && apart; left &= left - 1) {
+    const int i = std::countr_zero(left);
+    apart = at[i] >= rising;
+    rising = u64{at[i]} + 4 * N;
+  }
+  for (u64 left = ok; left && !apart; left &= left - 1) {
+    const int i = std::countr_zero(left);
+    for (u64 rest = left & (left - 1); rest; rest &= rest - 1) {
+      const int j = std::countr_zero(rest);
+      if (at[i] >= at[j] + 4 * N || at[j] >= at[i] + 4 * N) continue;
+      bool same = at[i] == at[j];
+      for (u32 k = 0; k < N; ++k) same &= d[k * kLanes + i] == d[k * kLanes + j];
+      if (same) continue;
+      report(w, c, "lds-lanes-disagree", "lanes " + std::to_string(i) + " and " + std::to_string(j) +
+             " write different data to LDS byte " + std::to_string(at[j]), j);
+      return;
+    }
+  }
+}
+
 template <u32 N>
 void write_one(Wave& w, const Code& c, int operand, u32 offset, u32 align, bool last = true) {
   alignas(64) u32 at[kLanes];
@@ -283,6 +308,7 @@ void write_one(Wave& w, const Code& c, int operand, u32 offset, u32 align, bool 
   const u32 row = c.src[operand].index;
   if (w.check) {
     if (w.grid->machine->options.lds_race) lds_access(w, c, at, ok, 4 * N, true);
+    check_lanes_agree<N>(w, c, at, ok, w.row(row));
     write_marks<N>(w, at, ok, row);
   }
   write_at<N>(w, at, ok, w.row(row));
