@@ -42,7 +42,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p flymono
-	$(BIN)/lint-imports --no-cache
+	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	$(BIN)/flymono spec check
 	$(BIN)/flymono spec schema --check
 

@@ -10,6 +10,8 @@ import typer
 
 from ..specs.findings import UserError
 
+_WHICH = "flymono gen --build ID, flymono gen k1 --arch ARCH, or -o DIR for all shipped builds"
+
 
 def register(app: typer.Typer) -> None:
     """Add `flymono gen` to the app."""
@@ -48,29 +50,13 @@ def gen(
     if build and (kernel or arch):
         raise UserError("--build and a kernel with --arch exclude each other", fix="use one of them")
     specs = load()
-    if build:
-        keys = selected(specs, build)
-    elif kernel == "k1" and arch:
-        keys = [
-            key_of(
-                specs,
-                arch,
-                tp,
-                rows,
-                ratio=ratio,
-                fold=not no_fold,
-                index=index,
-                window=window,
-                timeline=timeline,
-            )
-        ]
-    elif kernel is None and arch is None and output is not None:
-        keys = selected(specs, ())
+    if kernel == "k1" and arch:
+        rest = {"ratio": ratio, "fold": not no_fold, "index": index, "window": window, "timeline": timeline}
+        keys = [key_of(specs, arch, tp, rows, **rest)]
+    elif build or (kernel is None and arch is None and output is not None):
+        keys = selected(specs, build or ())
     else:
-        raise UserError(
-            "which build?",
-            fix="flymono gen --build ID, flymono gen k1 --arch ARCH, or -o DIR for all shipped builds",
-        )
+        raise UserError("which build?", fix=_WHICH)
     sources = {key.id: render(key, specs).source for key in keys}
     if output is None:
         print("\n".join(sources.values()), end="")

@@ -1,4 +1,4 @@
-"""`flymono plan k1`: every number of a build, for people (tables) or for programs (`--json`).
+"""`flymono plan k1|show`: every number of a build, for people (tables) or for programs (`--json`).
 
 A refused key is an answer: all reasons and the nearest supported build are printed, with exit code 2.
 """
@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Print the plan of a kernel build.")
     group.callback()(_group)
     group.command("k1")(k1)
+    group.command("show")(show_build)
     app.add_typer(group, name="plan")
 
 
@@ -40,10 +41,20 @@ def k1(
     from ..runtime.plan import BuildKey
 
     key = BuildKey("k1", arch, tp or 0, rows, ratio, not no_fold, index, window, timeline)
-    show(key, default_tp=tp is None, json=json)
+    print_key(key, default_tp=tp is None, json=json)
 
 
-def show(key: BuildKey, *, default_tp: bool, json: bool) -> None:
+def show_build(
+    build: Annotated[str, typer.Argument(help="Build id, for example dsv41_k1-gfx942-tp4-s6-r2.")],
+    json: Annotated[bool, typer.Option("--json", help="The whole plan as JSON.")] = False,
+) -> None:
+    """Print the plan of a build by its id."""
+    from ..runtime.plan import BuildKey
+
+    print_key(BuildKey.parse(build), default_tp=False, json=json)
+
+
+def print_key(key: BuildKey, *, default_tp: bool, json: bool) -> None:
     """Plan `key` and print it; a refusal goes to stderr (as JSON to stdout) with exit code 2."""
     from dataclasses import replace
 

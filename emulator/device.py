@@ -117,7 +117,10 @@ class StageSpan:
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside all ranges."""
+    """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside all ranges.
+
+    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before any other wait.
+    """
 
     instructions: int
     by_opcode: Mapping[str, int]
@@ -125,6 +128,7 @@ class LaunchResult:
     by_pc: Mapping[int, int]
     traffic: Mapping[str, Traffic]
     spans: Sequence[StageSpan] = field(repr=False, default=())
+    guards: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -166,6 +170,7 @@ class Emulator:
         max_findings: int = 20,
         max_instructions: int = 0,
         lds_race: bool = False,
+        trace_guards: bool = False,
     ) -> None:
         self.arch = arch
         kind, _, starved = order.partition(":")
@@ -186,6 +191,7 @@ class Emulator:
             "max_findings": max_findings,
             "max_instructions": max_instructions,
             "lds_race": lds_race,
+            "trace_guards": trace_guards,
         }
         self._buffers: dict[str, _Buffer] = {}
 
@@ -348,5 +354,6 @@ def _result(raw: dict[str, Any], stages: list[str]) -> LaunchResult:
         by_stage={n: StageCount(sum(c.values()), dict(c.most_common())) for n, c in stage_ops.items()},
         by_pc={pc: count for pc, _, count, _ in grid["counts"]},
         traffic=traffic,
+        guards=frozenset(grid["guards"]),
         spans=tuple(StageSpan(wg, names[s], first, last) for wg, s, first, last in grid["spans"]),
     )

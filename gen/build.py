@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from . import checks_isa, checks_mlir, explain, isa, store
+from . import checks_abi, checks_isa, checks_mlir, explain, isa, store
 from .compiler import SECONDS, Compiler, Products, compile_unit
 from .findings import CheckError, Finding, GenError, LintError
 from .linker import Linker, find_linker
@@ -23,6 +23,9 @@ from .lint import lint
 from .render import TEMPLATES, Rendered, render
 from .store import Artefact, Store, disk_errors
 from .unit import Unit
+
+_ONE_PARSER = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' `ast.parse` in one place, and fails when two overlap."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,10 @@ class Settings:
 
 
 def linted(unit: Unit, templates: Path = TEMPLATES) -> Rendered:
-    """Render `unit` and refuse what FlyDSL would miscompile. Raises RenderError or LintError."""
+    """Render `unit`, refuse what FlyDSL would miscompile or misname. Raises RenderError or LintError."""
     rendered = render(unit, templates)
-    own = [
-        Finding(f.code, rendered.where(line), f.message, f.fix)
-        for line, f in lint(rendered.source, f"{unit.id}.py")
-    ]
+    placed = [*lint(rendered.source, f"{unit.id}.py"), *checks_abi.module_findings(unit, rendered.source)]
+    own = [Finding(f.code, rendered.where(line), f.message, f.fix) for line, f in placed]
     if found := own + list(library_findings()):
         raise LintError(found)
     return rendered
@@ -75,7 +76,8 @@ def library_findings() -> tuple[Finding, ...]:
 
 def build(unit: Unit, settings: Settings, compiler: Compiler | None = None) -> tuple[Artefact, bool]:
     """The artefact of `unit` and whether it was there already. Raises GenError; nothing half-made is kept."""
-    rendered = linted(unit, settings.templates)
+    with _ONE_PARSER:
+        rendered = linted(unit, settings.templates)
     key = store.key_of(unit, rendered)
     if not settings.force and (there := settings.store.find(unit.id, key)):
         return there, True
@@ -143,6 +145,8 @@ def judge(
                 "launch the kernel once in the template's launcher",
             )
         )
+    for name, layout in isa.argument_layout(products.hsaco).items():
+        out += checks_abi.layout_findings(unit, layout, name)
     for kernel in figures:
         out += checks_isa.check(
             kernel, [i for i in code if i.kernel == kernel.name], unit.expect, of_instruction
@@ -177,8 +181,10 @@ def build_all(
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for server in servers:
-            server.close()
+            server.end()
         pool.shutdown(wait=True)
+        for server in servers:
+            server.close()
 
 
 def _outcome(unit: Unit, settings: Settings, compiler: Compiler) -> Outcome:

@@ -26,7 +26,6 @@ _PER_LANE = (
     "rocdl.mbcnt",
     "rocdl.ballot",
 )
-_LOAD = ("llvm.load", "fly.ptr.load", "memref.load", "vector.load")
 _NARROW_SCOPES = ("workgroup", "wavefront", "singlethread")
 _POINTER = re.compile(r"!fly\.ptr<\s*([^,>]+)\s*,\s*(\w+)")
 _ELEMENT = re.compile(r"^vector<(?:\d+x)+(.+)>$")
@@ -38,7 +37,6 @@ def survey(mlir: str, module_name: str) -> dict[str, Any]:
 
     facts: dict[str, Any] = {"mfma": [], "barriers": [], "stores": [], "atomics": [], "lds_bytes": 0}
     with backend.parsed(mlir) as module:
-        uniform = _Uniformity(module, backend.walk)
         stage = ""
 
         def visit(op: Any) -> None:
@@ -46,18 +44,49 @@ def survey(mlir: str, module_name: str) -> dict[str, Any]:
             stage = _stage_marker(op) or stage
             chain = backend.location_chain
             if ".mfma." in op.name:
-                facts["mfma"].append({"name": op.name, "stage": stage, "chain": chain(op)})
+                facts["mfma"].append(
+                    {"name": op.name, "stage": stage, "times": _times(op), "chain": chain(op)}
+                )
             elif op.name in ("gpu.barrier", "rocdl.s.barrier", "rocdl.barrier"):
-                facts["barriers"].append({"under": uniform.divergent_parents(op), "chain": chain(op)})
-            elif op.name == "llvm.store":
+                facts["barriers"].append({"under": divergent_parents(op), "chain": chain(op)})
+            elif op.name in ("llvm.store", "fly.ptr.store"):
                 facts["stores"] += _typed_store(op, chain)
             elif op.name == "fly.make_ptr":
                 facts["lds_bytes"] += _allocation(op)
             facts["atomics"] += _atomic(op, chain)
 
         backend.walk(module, visit)
-    facts["mfma_by_stage"] = dict(Counter(m["stage"] for m in facts["mfma"]))
+    counts: Counter[str] = Counter()
+    for mfma in facts["mfma"]:
+        counts[mfma["stage"]] += mfma["times"]
+    facts["mfma_by_stage"] = dict(counts)
     return facts
+
+
+def _times(op: Any) -> int:
+    """How often an operation runs in one pass through the kernel: the product of the trip counts around it.
+
+    A loop whose bounds are no constants counts once, and so does every branch.
+    """
+    times, parent = 1, _op(op.parent)
+    while parent is not None and parent.name != "gpu.func":
+        if parent.name == "scf.for":
+            bounds = [_constant(v) for v in list(parent.operands)[:3]]
+            if None not in bounds:
+                low, high, step = (b for b in bounds if b is not None)
+                times *= len(range(low, high, step))
+        parent = _op(parent.parent)
+    return times
+
+
+def _constant(value: Any) -> int | None:
+    """The integer that a value is, None if that is not written at its definition."""
+    from flydsl._mlir import ir
+
+    owner = _op(ir.Value(value).owner)
+    if getattr(owner, "name", "") != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(owner.attributes["value"]).value)
 
 
 def _stage_marker(op: Any) -> str:
@@ -73,10 +102,10 @@ def _stage_marker(op: Any) -> str:
 def _typed_store(op: Any, chain: Callable[[Any], Chain]) -> list[dict[str, Any]]:
     """A store through a typed FlyDSL pointer whose element type is not that of the value."""
     value, pointer = op.operands[0], op.operands[1]
-    owner = getattr(pointer.owner, "operation", pointer.owner)
-    if getattr(owner, "name", "") != "fly.to_llvm_ptr":
+    owner = _op(pointer.owner)
+    if op.name == "llvm.store" and getattr(owner, "name", "") != "fly.to_llvm_ptr":
         return []
-    typed = _POINTER.search(str(owner.operands[0].type))
+    typed = _POINTER.search(str((pointer if op.name == "fly.ptr.store" else owner.operands[0]).type))
     kind = str(value.type)
     element = found[1] if (found := _ELEMENT.match(kind)) else kind
     if typed is None or typed[1].strip() == element:
@@ -109,88 +138,96 @@ def _atomic(op: Any, chain: Callable[[Any], Chain]) -> list[dict[str, Any]]:
     return [{"name": op.name, "space": int(space[1]) if space else 0, "scope": scope, "chain": chain(op)}]
 
 
-class _Uniformity:
-    """Which values are equal in every lane of a workgroup: a forward data-flow analysis to a fixed point.
+def divergent_parents(op: Any) -> list[str]:
+    """Names of the enclosing regions, innermost first, that not every lane of the workgroup enters alike."""
+    out, parent = [], _op(op.parent)
+    while parent is not None and parent.name not in ("gpu.func", "builtin.module"):
+        if any(_varies(condition) for condition in _conditions(parent)):
+            out.append(parent.name)
+        parent = _op(parent.parent)
+    return out
 
-    A value varies if an operation of `_PER_LANE` made it, if an operand varies, if an enclosing branch's
-    condition varies and it leaves that branch, or if an unknown intrinsic without operands made it. A load
-    from an address that does not vary does not vary: that is how a ticket in LDS becomes uniform.
+
+def _op(view: Any) -> Any:
+    return getattr(view, "operation", view)
+
+
+def _conditions(op: Any) -> list[Any]:
+    """The values that decide whether and how often a region runs."""
+    if op.name == "scf.if":
+        return [op.operands[0]]
+    if op.name == "scf.for":
+        return list(op.operands)[:3]
+    return [_terminator(op.regions[0].blocks[0]).operands[0]] if op.name == "scf.while" else []
+
+
+def _same(one: Any, other: Any) -> bool:
+    from flydsl._mlir import ir
+
+    return bool(ir.Value(one) == ir.Value(other))
+
+
+def _terminator(block: Any) -> Any:
+    return _op(list(block.operations)[-1])
+
+
+def _varies(value: Any) -> bool:
+    """Whether a value may differ between the lanes of a workgroup.
+
+    It may if, going backwards from it, anything that differs by lane can be reached: through operands,
+    through what a region yields and what decides that region, around loops. A load differs if its address
+    does: that is how a ticket in LDS is uniform. `readfirstlane` is no barrier: waves still differ.
     """
+    from flydsl._mlir import ir
 
-    def __init__(self, module: Any, walk: Callable[[Any, Callable[[Any], None]], None]) -> None:
-        self.varying: set[Any] = set()
-        self.changed = True
-        while self.changed:
-            self.changed = False
-            walk(module, self._transfer)
+    seen, todo = set(), [value]
+    while todo:
+        one = ir.Value(todo.pop())  # plain: FlyDSL's own value types overload ==
+        if one in seen:
+            continue
+        seen.add(one)
+        owner = one.owner
+        if hasattr(owner, "operations"):  # the owner of a block argument is its block
+            todo += _into_block(one, owner)
+            continue
+        op = _op(owner)
+        if op.name.startswith(_PER_LANE) or (op.name == "llvm.call_intrinsic" and not len(op.operands)):
+            return True
+        todo += _out_of(one, op)
+    return False
 
-    def _mark(self, value: Any) -> None:
-        if value not in self.varying:
-            self.varying.add(value)
-            self.changed = True
 
-    def _transfer(self, op: Any) -> None:
-        if self._varies(op):
-            for result in op.results:
-                self._mark(result)
-        for region in op.regions:
-            for block in region.blocks:
-                self._enter(op, block)
+def _into_block(value: Any, block: Any) -> list[Any]:
+    """What a block argument can stand for."""
+    from flydsl._mlir import ir
 
-    def _varies(self, op: Any) -> bool:
-        source = op.name.startswith(_PER_LANE) or (op.name == "llvm.call_intrinsic" and not len(op.operands))
-        return source or any(v in self.varying for v in op.operands)
+    op, index = _op(block.owner), ir.BlockArgument(value).arg_number
+    if op.name == "scf.for":
+        around = [list(op.operands)[2 + index], _terminator(block).operands[index - 1]]
+        return list(op.operands)[:3] if index == 0 else around
+    if op.name == "scf.while":
+        before, after = (region.blocks[0] for region in op.regions)
+        if block == before:
+            return [op.operands[index], _terminator(after).operands[index]]
+        return [_terminator(before).operands[1 + index]]
+    return []
 
-    def _enter(self, op: Any, block: Any) -> None:
-        """Carry operands into block arguments, and yielded values out to results and around the loop."""
-        offset = 1 if op.name == "scf.for" else 0
-        carried = (
-            list(op.operands)[3:]
-            if op.name == "scf.for"
-            else list(op.operands)
-            if op.name == "scf.while"
-            else []
-        )
-        arguments = list(block.arguments)
-        for value, argument in zip(carried, arguments[offset:], strict=False):
-            if value in self.varying:
-                self._mark(argument)
-        if op.name == "scf.for" and any(v in self.varying for v in list(op.operands)[:3]):
-            self._mark(arguments[0])
-        last = list(block.operations)[-1].operation if len(list(block.operations)) else None
-        if last is None or last.name not in ("scf.yield", "scf.condition"):
-            return
-        leaving = list(last.operands)[1:] if last.name == "scf.condition" else list(last.operands)
-        for number, value in enumerate(leaving):
-            if value in self.varying:
-                for target in (
-                    *list(op.results)[number : number + 1],
-                    *arguments[offset + number : offset + number + 1],
-                ):
-                    self._mark(target)
 
-    def divergent_parents(self, op: Any) -> list[str]:
-        """Names of the enclosing regions that not every lane of the workgroup enters alike."""
-        out, parent = [], op.parent
-        while parent is not None and getattr(parent, "operation", parent).name not in (
-            "gpu.func",
-            "builtin.module",
-        ):
-            parent = getattr(parent, "operation", parent)
-            if any(c in self.varying for c in self._conditions(parent)):
-                out.append(parent.name)
-            parent = parent.parent
-        return out
+def _out_of(value: Any, op: Any) -> list[Any]:
+    """What a result is computed from."""
+    from flydsl._mlir import ir
 
-    def _conditions(self, op: Any) -> list[Any]:
-        if op.name == "scf.if":
-            return [op.operands[0]]
-        if op.name == "scf.for":
-            return list(op.operands)[:3]
-        if op.name == "scf.while":
-            last = list(op.regions[0].blocks[0].operations)[-1].operation
-            return [last.operands[0]]
-        return []
+    if op.name not in ("scf.if", "scf.for", "scf.while"):
+        return list(op.operands)
+    index = ir.OpResult(value).result_number
+    if op.name == "scf.while":
+        return [*_conditions(op), _terminator(op.regions[0].blocks[0]).operands[1 + index]]
+    yields = [_terminator(r.blocks[0]).operands[index] for r in op.regions if len(r.blocks)]
+    if op.name == "scf.if" and len(yields) == 2 and _same(yields[0], yields[1]):
+        return yields[:1]  # FlyDSL carries every object that a branch uses; this one leaves as it came
+    if op.name == "scf.for" and _same(yields[0], op.regions[0].blocks[0].arguments[1 + index]):
+        return [op.operands[3 + index]]
+    return [*_conditions(op), *yields, *([op.operands[3 + index]] if op.name == "scf.for" else [])]
 
 
 def judge(facts: Mapping[str, Any], expect: Expect, where: Callable[[Chain], str]) -> list[Finding]:

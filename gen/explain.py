@@ -98,7 +98,8 @@ def place(frames: Iterable[Frame], rendered: Rendered, module: Path) -> str:
 def of_exception(error: Mapping[str, Any], where: Callable[[list[Frame]], str]) -> list[Finding]:
     """Findings of an exception that the child described."""
     message, chains = error["message"].strip(), error["chains"]
-    first = message.splitlines()[0] if message else error["type"]
+    lines = message.splitlines() or [error["type"]]
+    first = lines[-1] if lines[0].endswith("Traceback (most recent call last):") else lines[0]
     frames = [tuple(f) for f in (chains[0] if chains else error["frames"])]
     text = first if error["type"] == "DSLCompileError" else f"{error['type']}: {first}"
     return [Finding("GEN_COMPILE", where(frames), text, fix_for(message))]

@@ -29,7 +29,6 @@ LAUNCHER = "launch"
 # Frames kept per location: deep enough for kernel -> stage -> device library -> helper chains.
 _LOCATION_DEPTH = "16"
 _LOCATION = re.compile(r'loc\("([^"]+)":')
-NO_PACKED_F32 = "-packed-fp32-ops"
 
 
 @dataclass(frozen=True)

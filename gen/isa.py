@@ -36,8 +36,8 @@ class Instruction:
     """One line of machine code in the ISA text. `text_line` is its line in the text, from 1.
 
     `file`, `line`: innermost source line, 0 where the compiler made it up. `stage`: name of the last stage
-    marker above it, empty before the first. `pc`: virtual address, -1 until located. `align`: bytes to which
-    the assembler aligned it, 0 for not at all.
+    marker above it, empty before the first. `pc`: bytes from the kernel's entry, -1 until located.
+    `align`: bytes to which the assembler aligned it, 0 for not at all.
     """
 
     kernel: str
@@ -105,6 +105,16 @@ class Resources:
 
 def resources(hsaco: bytes) -> list[Resources]:
     """Figures of every kernel in a code object, in its own order. Raises CompileError if it has no note."""
+    return [_figures(kernel) for kernel in _metadata(hsaco)]
+
+
+def argument_layout(hsaco: bytes) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Kernel -> (offset, size) of each argument in the kernarg segment, hidden ones included."""
+    kernels = _metadata(hsaco)
+    return {k[".name"]: tuple((a[".offset"], a[".size"]) for a in k.get(".args", ())) for k in kernels}
+
+
+def _metadata(hsaco: bytes) -> list[dict[str, Any]]:
     for section in ELFFile(io.BytesIO(hsaco)).iter_sections():
         if section["sh_type"] != "SHT_NOTE":
             continue
@@ -112,7 +122,7 @@ def resources(hsaco: bytes) -> list[Resources]:
             if note["n_name"] == "AMDGPU" and note["n_type"] in (32, "NT_AMDGPU_METADATA"):
                 data = note["n_descdata"] if "n_descdata" in note else note["n_desc"]
                 desc = data if isinstance(data, bytes) else data.encode("latin-1")
-                return [_figures(k) for k in msgpack.unpackb(desc)["amdhsa.kernels"]]
+                return list(msgpack.unpackb(desc)["amdhsa.kernels"])
     raise CompileError(
         [
             Finding(
@@ -183,30 +193,32 @@ def _scalar_size(word: int) -> int:
 
 
 def locate(isa: str, hsaco: bytes) -> list[Instruction]:
-    """Instructions of the text with their virtual address and size in the code object.
+    """Instructions of the text with their place and size in the code object.
 
-    Raises CompileError if text and machine code disagree on the number of instructions of a kernel.
+    Raises CompileError if text and machine code disagree on the instructions of a kernel.
     """
     text, out = instructions(isa), list[Instruction]()
     for kernel, (address, code) in machine_code(hsaco).items():
-        out += _place([i for i in text if i.kernel == kernel], kernel, address, code)
-    _prove(out, hsaco)
+        placed = list(_place([i for i in text if i.kernel == kernel], kernel, address, code))
+        _prove(placed, _marks(hsaco, address, address + len(code)))
+        out += placed
     return out
 
 
-def _prove(located: list[Instruction], hsaco: bytes) -> None:
-    """Every stage symbol of the code object must lie where that stage begins in the text."""
-    starts = [
-        (i.pc, i.stage)
-        for before, i in zip([None, *located[:-1]], located, strict=True)
-        if i.stage and i.stage != getattr(before, "stage", "")
-    ]
-    symbols = {(s["st_value"], MARKER.match(s.name)[1]) for s in _symbols(hsaco) if MARKER.match(s.name)}  # type: ignore[index]
-    for pc, stage in starts:
-        if symbols and (pc, stage) not in symbols:
-            raise _mismatch(
-                stage, f"the stage begins at 0x{pc:x} by the text, and no symbol of it lies there"
-            )
+def _marks(hsaco: bytes, low: int, high: int) -> set[tuple[int, str]]:
+    """(offset in the kernel, stage) of the stage symbols between two addresses."""
+    named = [(s["st_value"], MARKER.match(s.name)) for s in _symbols(hsaco)]
+    return {(value - low, found[1]) for value, found in named if found and low <= value <= high}
+
+
+def _prove(placed: list[Instruction], marks: set[tuple[int, str]]) -> None:
+    """Every stage must begin, by the text, where a symbol of it lies in the code object."""
+    before = ""
+    for i in placed:
+        if i.stage != before and marks and (i.pc, i.stage) not in marks:
+            text = f"the stage begins at 0x{i.pc:x} by the text, and no symbol of it lies there"
+            raise _mismatch(i.stage, text)
+        before = i.stage
 
 
 def _place(text: list[Instruction], kernel: str, base: int, code: bytes) -> Iterator[Instruction]:
@@ -224,7 +236,7 @@ def _place(text: list[Instruction], kernel: str, base: int, code: bytes) -> Iter
                 kernel, f"the code ends before instruction {number} of {len(text)}: {instruction}"
             )
         size = instruction_size(words[at // 4])
-        yield replace(instruction, pc=base + at, size=size)
+        yield replace(instruction, pc=at, size=size)
         at += size
     if at != len(code):
         raise _mismatch(

@@ -22,8 +22,8 @@ class Expect:
     """What the code object of a unit must show.
 
     `lds_bytes`, `kernarg_bytes`: static LDS and kernarg segment. `block`: threads of a workgroup.
-    `mfma`: stage -> matrix instructions that one wave's pass through the source MLIR must hold, counted
-    statically, loops once. `errata`: codes of the arch spec. `max_vgprs`: register budget, if planned.
+    `mfma`: stage -> matrix instructions of one wave, by the source MLIR: loops of constant bounds counted
+    out, branches taken. `errata`: codes of the arch spec. `max_vgprs`: register budget, if planned.
     """
 
     lds_bytes: int | None = None
@@ -51,8 +51,10 @@ class Unit:
 
     `id`: the build id. `target`: what the compiler is told (a gfx name out of an arch spec). `template`:
     name under `templates/`. `context`: names that the template may use. `specs`: (spec name, 12 digits of
-    its digest). `costs`: rows of the header's cost table. `command`: regenerates the module. `abi`: the
-    launch arguments as JSON, copied into the manifest.
+    its digest). `costs`: rows of the header's cost table. `command`: regenerates the module. `hints`:
+    FlyDSL's compile hints. `features`: target features to switch off, for example `-packed-fp32-ops` where a
+    kernel cannot avoid what an erratum of its arch forbids. `abi`: the launch arguments as JSON, copied into
+    the manifest.
     """
 
     id: str
@@ -64,6 +66,7 @@ class Unit:
     command: str = ""
     expect: Expect = field(default_factory=Expect)
     hints: Hints = field(default_factory=dict)
+    features: str = ""
     abi: tuple[Mapping[str, Any], ...] = ()
 
 

@@ -25,8 +25,8 @@ def unit_of(specs: Specs, key: BuildKey) -> Unit:
         lds_limit=arch.workgroup.lds_bytes,
         kernarg_bytes=plan.abi.kernarg_bytes,
         block=plan.block,
-        mfma={m.stage: m.static for m in plan.cost.mfma},
-        stages=tuple(s.name for s in plan.stages),
+        mfma={m.stage: m.static * m.passes for m in plan.cost.mfma},
+        stages=tuple(s.name for s in plan.stages if s.tasks),
         errata=arch.errata,
         max_vgprs=arch.registers.vgprs_per_simd_lane // (plan.waves // arch.machine.simds_per_cu),
     )

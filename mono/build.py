@@ -130,7 +130,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Build:
-    """Everything the stages of one kernel know at build time. The tag is tag_scale * epoch + tag_offset."""
+    """Everything the stages of one kernel know at build time.
+
+    The tag is tag_scale * epoch + tag_offset; ``fault_word`` is where the epoch buffer takes a fault record.
+    """
 
     workgroups: int
     waves: int
@@ -138,6 +141,7 @@ class Build:
     lds_bytes: int
     tag_scale: int
     tag_offset: int
+    fault_word: int
     shape: Shape
     how: Strategy
     numerics: Numerics

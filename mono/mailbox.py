@@ -22,9 +22,6 @@ from . import lowlevel as ll
 from .build import Site
 from .context import Context, stage
 
-PAIR = 8
-FAULT_OFFSET = 8
-
 
 def put(c: Context, region: Any, offset: Any, word: Any) -> None:
     """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's)."""
@@ -41,7 +38,7 @@ def store(c: Context, region: Any, offset: Any, value: Any) -> None:
 def _fault(c: Context, site: Site, oldest: Any, missing: Any) -> None:
     if missing:
         where = (c.workgroup << 8) | (c.wave << 20) | site.number
-        ll.global_store(c.epoch, FAULT_OFFSET, fx.Vector.from_elements([where, oldest], Int32))
+        ll.global_store(c.epoch, 4 * c.build.fault_word, fx.Vector.from_elements([where, oldest], Int32))
 
 
 def _spread(tags: Sequence[Any]) -> tuple[Any, Any]:

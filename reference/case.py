@@ -122,7 +122,9 @@ def _metadata(
     spans = [(min(2 * reach, positions // 2), positions - 8), (0, sizes.window // 2), (sizes.window, reach)]
     while len(request) < rows - padded:
         number = request[-1] + 1 if request else 0
-        count = min(int(draws.integers(1, model.draft.block_size + 2, 1)), rows - padded - len(request))
+        # The first request leaves room for a second one, so that small steps mix contexts too.
+        room = rows - padded - len(request) if request else (rows - padded + 1) // 2
+        count = min(int(draws.integers(1, model.draft.block_size + 2, 1)), room)
         start = int(draws.integers(*spans[number % len(spans)], 1))
         request += [number] * count
         position += range(start, start + count)

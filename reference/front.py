@@ -81,15 +81,13 @@ def gemv_part(x: Tensor, w: Tensor, order: SumOrder) -> Tensor:
     """
     split = order.gemv != "scaled_mfma"
     width = order.k_step // 4 if split else order.k_step
-    blocks = _k_blocks(x, w, width)
-    blocks = f32_grid(blocks) if split else blocks
-    steps = torch.unflatten(blocks, 0, (-1, order.k_step // width))
     total = torch.zeros(x.shape[0], w.shape[0], dtype=F32)
     for wave in range(order.waves):
         acc = torch.zeros_like(total)
-        for step in steps[wave :: order.waves]:
-            for block in step:
-                acc = (acc.to(F64) + block).to(F32)
+        for at in range(wave * order.k_step, x.shape[1], order.waves * order.k_step):
+            step = slice(at, at + order.k_step)
+            for block in _k_blocks(x[:, step], w[:, step], width):
+                acc = (acc.to(F64) + (f32_grid(block) if split else block)).to(F32)
         total = total + acc
     return total
 

@@ -26,6 +26,9 @@ MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
 MAX_NODES = 20_000
 
+# libyaml is ten times faster; what it refuses is read again by the slow parser, whose messages are clearer
+_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 Step = str | int
 PlainValue = Scalar | dict[str, "PlainValue"] | tuple["PlainValue", ...]
 
@@ -181,11 +184,15 @@ def _read_text(document: Document, text: str) -> None:
             document.refuse(Code.TAB, Where(document.file, number, line.index("\t") + 1))
     if document.findings:
         return
-    try:
-        if _admitted(document, text):
-            _plant(document, yaml.compose(text, Loader=yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        _syntax(document, error, text)
+    for loader in (_FAST, yaml.SafeLoader):
+        document.findings.clear()
+        try:
+            if _admitted(document, text, loader):
+                _plant(document, yaml.compose(text, Loader=loader))
+            return
+        except (yaml.YAMLError, UnicodeError) as error:
+            if loader is yaml.SafeLoader:
+                _syntax(document, error, text)
 
 
 def _plant(document: Document, root: yaml.Node | None) -> None:
@@ -198,12 +205,12 @@ def _plant(document: Document, root: yaml.Node | None) -> None:
         document.refuse(Code.WRONG_TYPE, _place(document, root.start_mark), got=got, want="a mapping")
 
 
-def _admitted(document: Document, text: str) -> bool:
+def _admitted(document: Document, text: str, loader: Any) -> bool:
     """Walk the event stream; False if the text must not be composed."""
     depth = nodes = documents = anchors = aliases = 0
     first: Where | None = None
     here = Where(document.file)
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in yaml.parse(text, Loader=loader):
         here = _place(document, event.start_mark)
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
@@ -249,7 +256,7 @@ _HINTS = (
 )
 
 
-def _syntax(document: Document, error: yaml.YAMLError, text: str) -> None:
+def _syntax(document: Document, error: Exception, text: str) -> None:
     problem = re.sub(
         r"\s+", " ", str(getattr(error, "problem", None) or getattr(error, "reason", "") or error)
     )
@@ -301,7 +308,7 @@ def _key(document: Document, node: yaml.Node, where: Where) -> str | None:
     if not isinstance(node, yaml.ScalarNode):
         document.refuse(Code.BAD_KEY, where, key="that is a list or a mapping")
         return None
-    if node.style is not None:
+    if node.style:  # "" or None is plain
         document.refuse(Code.BAD_KEY, where, key=f"`{node.value}` in quotes")
         return None
     if node.value == "<<":
@@ -322,7 +329,7 @@ def _key(document: Document, node: yaml.Node, where: Where) -> str | None:
 
 
 def _scalar(document: Document, node: yaml.ScalarNode, where: Where, key: str) -> Scalar:
-    if node.style is not None:
+    if node.style:  # "" or None is plain
         return str(node.value)
     if not node.value:
         document.refuse(Code.EMPTY_VALUE, where, key=key)

@@ -7,8 +7,8 @@
 namespace flymono {
 namespace {
 
-const SmallFloat& fp8(const Wave& w) { return w.grid->machine->options.arch == Arch::gfx942 ? kE4m3Fnuz : kE4m3; }
-const SmallFloat& bf8(const Wave& w) { return w.grid->machine->options.arch == Arch::gfx942 ? kE5m2Fnuz : kE5m2; }
+const SmallFloat& fp8(const Wave& w) { return is_fnuz(w.grid->machine->options.arch) ? kE4m3Fnuz : kE4m3; }
+const SmallFloat& bf8(const Wave& w) { return is_fnuz(w.grid->machine->options.arch) ? kE5m2Fnuz : kE5m2; }
 template <bool Bf8>
 const SmallFloat& format(const Wave& w) { return Bf8 ? bf8(w) : fp8(w); }
 

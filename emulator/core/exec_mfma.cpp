@@ -314,7 +314,7 @@ void add_fp8(Table& t) {
   // The flavour belongs to the arch: gfx942 is FNUZ, gfx950 OCP; one handler asks.
 #define FP8(name, ta, tb, m, k)                                                                                       \
   t.add(name, [](Wave& w, const Code& c) {                                                                            \
-    if (w.grid->machine->options.arch == Arch::gfx942) mfma<Type::ta##fnuz, Type::tb##fnuz, m, m, k, 1>(w, c);         \
+    if (is_fnuz(w.grid->machine->options.arch)) mfma<Type::ta##fnuz, Type::tb##fnuz, m, m, k, 1>(w, c);                \
     else mfma<Type::ta, Type::tb, m, m, k, 1>(w, c);                                                                   \
   }, kWholeWave | kOwnMarks, nullptr, marks<m, m, 1>)
   FP8("v_mfma_f32_16x16x32_fp8_fp8", e4m3, e4m3, 16, 32);

@@ -50,6 +50,7 @@ struct Options {
   u32 max_findings = 20;
   u64 max_instructions = 0; // 0: no limit
   bool lds_race = false;    // report LDS bytes shared between waves without a barrier
+  bool trace_guards = false;  // note which waits retire a load whose register is used before the next wait
 };
 
 struct Finding {
@@ -158,6 +159,9 @@ struct Wave {
   std::deque<Pending> vm, lgkm;
   std::vector<EarlyWrite> early;
   u32 lgkm_count = 0, unordered = 0, next_seq = 1, deferred = 0;
+  bool waiting = false, any_guarded = false;  // trace_guards: inside a wait; registers that the last wait retired
+  u64 guarded[10] = {};
+  u32 guard_code = 0;
   u32 wide_store = 0xffffffff;  // ip after a >64-bit store without soffset: its data is still being read
   Range wide_data;
   // what it does, for reports and the scheduler
@@ -203,6 +207,7 @@ struct Grid {
   std::vector<Stage> stages;
   std::vector<u64> counts;             // executions per instruction
   std::vector<Buffer*> site;           // buffer an instruction hit last
+  std::vector<bool> guards;            // trace_guards: waits that guarded a use
   std::vector<Span> spans;             // [workgroup][stage]
   std::vector<std::unique_ptr<Workgroup>> groups;
   std::vector<Wave> waves;

@@ -75,6 +75,7 @@ Grid& Machine::add_grid(Program& program, const LaunchSpec& s) {
   g.lds_bytes = s.lds_bytes;
   g.stages = s.stages;
   g.counts.assign(program.code.size() + 1, 0);
+  g.guards.assign(program.code.size(), false);
   g.site.assign(program.code.size() + 1, nullptr);
   g.spans.assign(std::size_t{s.workgroups} * (s.stages.size() + 1), Span{});
   g.waves = std::vector<Wave>(std::size_t{s.workgroups} * g.waves_per_group);

@@ -79,15 +79,12 @@ class WqkvReadAsFnuz(K1):
         return _weights(self, wqkv=self.weights.wqkv_values / 2).qkvp(x8)
 
 
-@planted("wqkv.qkvp", "the last wave's sum is not added")
+@planted("wqkv.qkvp", "the second wave's sum is not added")
 class WqkvWaveLost(K1):
     def qkvp(self, x8: Blocks) -> Tensor:
-        steps = (
-            torch.arange(self.sizes.hidden)
-            // self.order.k_step
-            % (self.sizes.hidden // 2 // self.order.k_step)
-        )
-        keep = steps % self.order.waves != self.order.waves - 1
+        half = self.sizes.hidden // self.order.k_halves
+        step = torch.arange(self.sizes.hidden) % half // self.order.k_step
+        keep = step % self.order.waves != 1
         return _weights(self, wqkv=self.weights.wqkv_values * keep).qkvp(x8)
 
 

@@ -80,6 +80,23 @@ class RecordNormRoundingMissing(K1):
         return _turned_record(self, kn.to(BF16), turned[:, self.sizes.nope :])
 
 
+@planted("qkv.record_nope", "the four bytes of a word are stored in reverse")
+class RecordBytesReversed(K1):
+    def record(self, kn: Tensor) -> tuple[Tensor, Tensor]:
+        data, scales = super().record(kn)
+        nope = data[:, : self.sizes.nope].reshape(len(data), -1, 4).flip(-1).flatten(1)
+        return torch.cat([nope, data[:, self.sizes.nope :]], -1), scales
+
+
+@planted("qkv.record_nope", "the record is quantised before the norm's bf16 rounding")
+class RecordQuantisedEarly(RecordNormRoundingMissing):
+    def record(self, kn: Tensor) -> tuple[Tensor, Tensor]:
+        data, scales = K1.record(self, kn.to(BF16))
+        codes = scales[:, : self.sizes.nope // self.sizes.record_group].to(torch.int32)
+        early = quantise_with(kn[:, : self.sizes.nope].to(F64), codes, self.flavour)
+        return torch.cat([early, data[:, self.sizes.nope :]], -1), scales
+
+
 @planted("qkv.record_codes", "no floor of 1e-4 under a group's maximum", lambda case: _zero_row(case))
 class RecordFloorMissing(K1):
     def record(self, kn: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import seam
+from ..case import K1Case
 from ..formats import F32
 from ..k1 import K1
 from .registry import folds, planted
@@ -22,14 +23,24 @@ class CombTransposed(K1):
         return seam.fold(case.res_in, case.pend, case.post_in, case.comb_in.mT)
 
 
-@planted("slice.res_out", "the last stream is multiplied and added instead of fused", folds)
+def _unfused(case: K1Case) -> Tensor:
+    r, total = case.res_in.to(F32), case.post_in[:, :, None] * case.pend.to(F32)[:, None]
+    for i in range(case.res_in.shape[1]):
+        total = total + case.comb_in[:, i, :, None] * r[:, None, i]
+    return total.to(BF16)
+
+
+def _fusing_matters(case: K1Case) -> bool:
+    """Whether the fused last product moves any bf16 result of this case (few lie that near a tie)."""
+    return folds(case) and bool(
+        (_unfused(case) != seam.fold(case.res_in, case.pend, case.post_in, case.comb_in)).any()
+    )
+
+
+@planted("slice.res_out", "the last stream is multiplied and added instead of fused", _fusing_matters)
 class FoldWithoutFma(K1):
     def residual(self) -> Tensor:
-        case = self.case
-        r, total = case.res_in.to(F32), case.post_in[:, :, None] * case.pend.to(F32)[:, None]
-        for i in range(self.sizes.streams):
-            total = total + case.comb_in[:, i, :, None] * r[:, None, i]
-        return total.to(BF16)
+        return _unfused(self.case)
 
 
 @planted("slice.lin", "the collapse reads the folded streams before their bf16 rounding", folds)

@@ -106,22 +106,6 @@ def dims_of(model: ModelSpec, tp: int) -> Dims:
     )
 
 
-@dataclass(frozen=True)
-class Constants:
-    """Constants of the formulas as Python literals: a plan holds no float, and a literal loses no bit."""
-
-    eps: str  # added to a mean square
-    hc_eps: str  # added to pre gates and in Sinkhorn
-    post_scale: str  # multiplier of the post gate
-    sinkhorn: int  # iterations in all
-
-
-def constants_of(model: ModelSpec) -> Constants:
-    """The constants of K1's formulas (attention.md 1.1)."""
-    hyper = model.hyper
-    return Constants(repr(model.rms_eps), repr(hyper.eps), repr(hyper.post_multiplier), hyper.sinkhorn_iters)
-
-
 def shape_reasons(model: ModelSpec, tp: int) -> list[Reason]:
     """Every size of the model that does not divide as the tiles of a layer need it at `tp`."""
     at, moe = model.attention, model.moe

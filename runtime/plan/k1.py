@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...specs.schema import ArchSpec, ModelSpec
 from .abi import Abi, k1_abi
 from .cost import Cost, cost_of, mfma_of, residency_of
-from .dims import SLICE_COLUMNS, Constants, Dims, constants_of, dims_of
+from .dims import SLICE_COLUMNS, Dims, dims_of
 from .handoff import blocked, programs_of
 from .keys import BuildKey
 from .lds import WAVES, LdsMap, front_struct, seam_struct, union_of
@@ -48,7 +48,6 @@ class K1Plan:
     waves: int
     grid_why: str
     dims: Dims
-    constants: Constants
     strategy: Strategy
     row_limit: RowLimit
     passes: Passes
@@ -109,7 +108,6 @@ def _plan(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport) 
         waves=WAVES,
         grid_why=grid.why,
         dims=d,
-        constants=constants_of(model),
         strategy=how,
         row_limit=report.limit,
         passes=gemv,

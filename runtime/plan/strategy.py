@@ -39,8 +39,8 @@ class Strategy:
     fp8_max: int
     weight_layout: Literal["row_major", "tile_major"]
     scale_home: Literal["lds", "registers"]
-    lane_swap: bool  # v_permlane16/32_swap; without it ds_bpermute
-    bf16_cvt: bool  # v_cvt_pk_bf16_f32; without it integer round to nearest even
+    lane_swap: Literal["permlane_swap", "bpermute"]
+    bf16_cvt: Literal["cvt_pk", "integer_rne"]
     bf16_k: int
     max3: bool
     bitop3: bool
@@ -60,8 +60,8 @@ def strategy_of(arch: ArchSpec) -> Strategy:
         fp8_max=int(arch.fp8.max),
         weight_layout="row_major" if scaled else "tile_major",
         scale_home="lds" if scaled else "registers",
-        lane_swap=arch.has("permlane_swap"),
-        bf16_cvt=arch.has("cvt_pk_bf16_f32"),
+        lane_swap="permlane_swap" if arch.has("permlane_swap") else "bpermute",
+        bf16_cvt="cvt_pk" if arch.has("cvt_pk_bf16_f32") else "integer_rne",
         bf16_k=32 if arch.has("mfma_bf16_k32") else 16,
         max3=arch.has("maximum3_f32"),
         bitop3=arch.has("bitop3"),

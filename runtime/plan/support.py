@@ -78,14 +78,6 @@ def _layer_kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
                 f"take one of {', '.join(map(str, ratios))}",
             )
         )
-    if key.index and key.ratio == 0:
-        reasons.append(
-            Reason(
-                Code.INDEX_NEEDS_RATIO,
-                "an index build of ratio 0: such layers select no compressed rows",
-                "drop index, or take another ratio",
-            )
-        )
     if key.window not in model.windows:
         reasons.append(
             Reason(

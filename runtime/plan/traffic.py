@@ -119,8 +119,8 @@ def _rows(m: Maps) -> dict[str, Read]:
     rotating = m.grid * d.rope // d.head_dim * WAVES * WAVE * m.gemv.count
     table = WAVES * WORD if m.stages["kt"].tasks else 0
     return {
-        "qn_w": (s * ROW_LANES * LOAD, d.q_rank * 2, False),
-        "kvn_w": (s * ROW_LANES * WORD, d.kv_dim * 2, False),
+        "qn_w": (s * ROW_LANES * LOAD * cdiv(d.q_rank, ROW_LANES * 8), d.q_rank * 2, False),
+        "kvn_w": (s * ROW_LANES * WORD * cdiv(d.kv_dim, ROW_LANES * 2), d.kv_dim * 2, False),
         "cos_sin": (s * d.rope * WORD + rotating * 2 * WORD, s * d.rope * WORD, False),
         "pos": (s * (WORD + (table if m.key.ratio else 0)) + rotating * WORD, s * WORD, False),
         "slot": (s * (ROW_LANES // WAVE * WORD + table), s * WORD, False),

@@ -24,7 +24,6 @@ class Code(StrEnum):
     ROWS_OUT_OF_RANGE = "rows-out-of-range"
     ROWS_LIMIT_TOO_HIGH = "rows-limit-too-high"
     RATIO_UNKNOWN = "ratio-unknown"
-    INDEX_NEEDS_RATIO = "index-needs-ratio"
     WINDOW_UNKNOWN = "window-unknown"
     WINDOW_NEEDS_RATIO_0 = "window-needs-ratio-0"
     MODEL_SHAPE = "model-shape"
@@ -47,7 +46,6 @@ _ABOUT = {
     Code.ROWS_OUT_OF_RANGE: "A step has at least one row and at most the arch's row limit.",
     Code.ROWS_LIMIT_TOO_HIGH: "The arch spec states a row limit above the one that the plan computes.",
     Code.RATIO_UNKNOWN: "No layer of the model reads a compressed cache of that ratio.",
-    Code.INDEX_NEEDS_RATIO: "A layer without a compressed cache has no index to build.",
     Code.WINDOW_UNKNOWN: "The model spec lists no window list of that width.",
     Code.WINDOW_NEEDS_RATIO_0: "Wider window lists exist for draft layers, which read no compressed cache.",
     Code.MODEL_SHAPE: "A size of the model does not divide as the kernels' tiles need it.",

@@ -56,7 +56,8 @@ def make_seeded_file(path: Path, model: ModelSpec, layer: int, seed: int = 0) ->
     unfinished = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(stored, unfinished, metadata={"seed": str(seed), "layer": str(layer), "recipe": RECIPE})
+        # One key only: the library writes several in an order that differs from run to run.
+        save_file(stored, unfinished, metadata={"made": f"seed {seed}, layer {layer}, recipe {RECIPE}"})
         unfinished.replace(path)
     except OSError as error:
         fix = "free some space (a layer's K1 part has about 53 MB) or choose another folder"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,3 +33,10 @@ def compiler(linker: Linker) -> Iterator[Compiler]:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(Store(tmp_path / "store"), templates=toys.TEMPLATES)
+
+
+@pytest.fixture(scope="session")
+def k1_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store for the K1 builds of a test run, shared by its processes: the store has locks."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "k1-store"

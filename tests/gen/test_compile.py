@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toys import promise, unit
+from toys import TEMPLATES, promise, unit
 
 from flymono.gen import isa
 from flymono.gen.build import Settings, build
@@ -37,7 +38,6 @@ def test_a_good_unit_becomes_an_artefact(target: str, settings: Settings, compil
 
 
 def test_the_artefact_does_not_depend_on_where_it_was_built(tmp_path: Path, compiler: Compiler) -> None:
-    from toys import TEMPLATES
 
     from flymono.gen.store import Store
 
@@ -71,7 +71,8 @@ def test_stage_ranges_follow_the_marks_and_agree_with_the_symbols(
 
     assert names == ["load", "work", "end"]
     assert len(symbols) == 3
-    assert {s["st_value"] for s in symbols} == {low for _, low, _ in artefact.stage_ranges}
+    ((entry, _),) = isa.machine_code(artefact.hsaco).values()
+    assert {s["st_value"] - entry for s in symbols} == {low for _, low, _ in artefact.stage_ranges}
     assert all(low < high for _, low, high in artefact.stage_ranges)
 
 
@@ -209,3 +210,37 @@ def test_the_erratum_is_no_finding_where_the_spec_does_not_list_it(
     toy = promise(unit("erratum.py.j2", "gfx950"), stages=())
 
     assert build(toy, settings, compiler)[0].manifest["unchecked"] == ["lds_limit", "max_vgprs", "mfma"]
+
+
+@pytest.mark.parametrize("kind", ["none", "wave", "for", "while", "carried", "branch", "load"])
+def test_barriers_are_judged_by_what_decides_their_region(
+    kind: str, settings: Settings, compiler: Compiler
+) -> None:
+    toy = promise(unit("barriers.py.j2", kind=kind), lds_bytes=None, stages=())
+    source = (TEMPLATES / "barriers.py.j2").read_text().splitlines()
+    after = next((n for n, line in enumerate(source) if f'"{kind}"' in line), 0)
+    line = next((n + 1 for n, text in enumerate(source) if n > after and text.endswith("# divergent")), 0)
+    if kind == "none":
+        assert build(toy, settings, compiler)[0].kernel == "toy"
+        return
+
+    (found,) = fails(toy, settings, compiler, CheckError)
+    assert "MLIR_BARRIER" in found
+    assert f"(templates/barriers.py.j2:{line})" in found
+
+
+def test_matrix_instructions_are_counted_through_loops_of_constant_bounds(
+    settings: Settings, compiler: Compiler
+) -> None:
+    toy = promise(unit("mfma_loop.py.j2", chain=5), mfma={"load": 10, "work": 1})
+
+    assert build(toy, settings, compiler)[0].manifest["mfma_by_stage"] == {"load": 10, "work": 1}
+
+
+def test_switching_packed_f32_off_avoids_the_erratum(settings: Settings, compiler: Compiler) -> None:
+    toy = promise(unit("erratum.py.j2", "gfx950"), errata=("pk_fma_f32_op_sel_010",), stages=())
+    without = replace(toy, features="-packed-fp32-ops")
+    artefact, _ = build(without, settings, compiler)
+
+    assert not [i for i in artefact.instructions if i.mnemonic.startswith("v_pk_fma")]
+    assert len([i for i in artefact.instructions if i.mnemonic.startswith(("v_fma", "v_fmac"))]) == 2

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from toys import promise, unit
+
 from flymono.gen import isa
+from flymono.gen.api import build as build_key
 from flymono.gen.build import Settings, build
 from flymono.gen.compiler import Compiler
 from flymono.gen.findings import CompileError
 from flymono.gen.store import Artefact
-from toys import unit
+from flymono.runtime.plan import BuildKey
 
 # (first dword, bytes): one line a format, encodings as LLVM writes them for these archs.
 LENGTHS = [
@@ -55,12 +59,12 @@ def artefact(request: pytest.FixtureRequest, settings: Settings, compiler: Compi
 
 
 def test_addresses_cover_the_code_without_gaps(artefact: Artefact) -> None:
-    ((base, code),) = isa.machine_code(artefact.hsaco).values()
+    ((_, code),) = isa.machine_code(artefact.hsaco).values()
     located = artefact.instructions
 
-    assert located[0].pc == base
-    assert all(a.pc + a.size == b.pc for a, b in zip(located, located[1:], strict=False))
-    assert located[-1].pc + located[-1].size == base + len(code)
+    assert located[0].pc == 0
+    assert all(a.pc + a.size == b.pc for a, b in pairwise(located))
+    assert located[-1].pc + located[-1].size == len(code)
     assert str(located[-1]) == "s_endpgm"
 
 
@@ -105,7 +109,7 @@ def test_padding_before_an_aligned_loop_is_no_instruction() -> None:
     ]
     code = struct.pack("<6I", 0xBE800080, 0xBF800000, 0xBF800000, 0xBF800000, 0x7E000000, 0xBF800000)
 
-    assert [i.pc for i in isa._place(text, "k", 0x100, code)] == [0x100, 0x110, 0x114]
+    assert [i.pc for i in isa._place(text, "k", 0x100, code)] == [0, 16, 20]
 
 
 def test_figures_of_the_code_object_are_those_of_the_text(artefact: Artefact) -> None:
@@ -120,3 +124,33 @@ def test_figures_of_the_code_object_are_those_of_the_text(artefact: Artefact) ->
 def test_an_object_without_metadata_is_refused(artefact: Artefact, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="no AMDGPU metadata"):
         isa.resources(artefact.hsaco.replace(b"AMDGPU\0\0", b"NOBODY\0\0"))
+
+
+@pytest.mark.parametrize("name", ["good", "mfma", "barriers", "lds_overflow"])
+def test_addresses_are_those_of_the_emulator_s_decoder(
+    name: str, settings: Settings, compiler: Compiler
+) -> None:
+    """Two readings of the encoding, written apart: every address, length and mnemonic agrees."""
+    codeobject = pytest.importorskip("flymono.emulator.codeobject")
+    toy = promise(unit(f"{name}.py.j2", "gfx950", kind="none", lds_words=4096), lds_bytes=None, stages=())
+    artefact, _ = build(toy, settings, compiler)
+
+    agree(artefact, codeobject.CodeObject(artefact.hsaco).disassemble())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dsv41_k1-gfx942-tp4-s6-r2", "dsv41_k1-gfx950-tp2-s6-r2"])
+def test_addresses_of_k1_are_those_of_the_emulator_s_decoder(name: str, k1_store: Path) -> None:
+    codeobject = pytest.importorskip("flymono.emulator.codeobject")
+    artefact = build_key(BuildKey.parse(name), cache=k1_store)
+
+    agree(artefact, codeobject.CodeObject(artefact.hsaco).disassemble())
+
+
+def agree(artefact: Artefact, rows: list[tuple[int, int, str]]) -> None:
+    mine = {i.pc: i for i in artefact.instructions}
+    padding = [text for pc, _, text in rows if pc not in mine]
+    theirs = {pc: (size, text.split()[0]) for pc, size, text in rows if pc in mine}
+
+    assert set(padding) <= {"s_nop 0"}
+    assert {pc: (i.size, i.mnemonic) for pc, i in mine.items()} == theirs

@@ -23,7 +23,7 @@ WRONG = {
     "return in if": ("if a < b:\n    return a\nreturn b\n", ["LINT_RETURN"]),
     "return in else": ("if a < b:\n    pass\nelse:\n    return a\n", ["LINT_RETURN"]),
     "return in while": ("while a < b:\n    return a\n", ["LINT_RETURN"]),
-    "return in nested static if": (
+    "return in a static if": (
         "for i in range(a):\n    if const_expr(True):\n        return i\n",
         ["LINT_RETURN"],
     ),
@@ -45,7 +45,7 @@ WRONG = {
 RIGHT = {
     "return at the end": "c = a\nif a < b:\n    c = b\nreturn c\n",
     "const_expr": "if const_expr(a):\n    c = 1\n    return c\nreturn b\n",
-    "range_constexpr": "for i in range_constexpr(3):\n    c = i\n    if const_expr(i):\n        break\nreturn c\n",
+    "range_constexpr": "for i in range_constexpr(3):\n    c = i\n    if const_expr(i):\n        break\n",
     "python list loop": "for w in [1, 2]:\n    c = w\nelse:\n    c = 3\nreturn c\n",
     "defined before": "c = a\nfor i in range(a):\n    c = c + i\nreturn c\n",
     "redefined behind": "if a < b:\n    c = a\nc = b\nreturn c\n",

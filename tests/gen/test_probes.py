@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from flymono.gen import probes
 from flymono.gen.compiler import Compiler
 from flymono.gen.probes import findings, probe

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from flymono.cli.plan import register
-from flymono.runtime.plan import BuildKey, Unsupported, plan_k1, to_data, to_json
+from flymono.runtime.plan import BadBuildId, BuildKey, Unsupported, plan_k1, to_data, to_json
 from flymono.specs import Specs
 
 BASE = ["plan", "k1", "--arch", "gfx942", "--tp", "4", "--rows", "7"]
@@ -93,3 +93,9 @@ def test_refusals() -> None:
     assert [r["code"] for r in data["reasons"]] == ["tp-not-offered", "rows-out-of-range"]
     with pytest.raises(Unsupported, match="arch-unknown"):
         run("plan", "k1", "--arch", "gfx90a", "--rows", "6")
+
+
+def test_a_build_by_its_id() -> None:
+    assert run("plan", "show", "dsv41_k1-gfx942-tp4-s7-r2", "--json") == run(*BASE, "--json")
+    with pytest.raises(BadBuildId):
+        run("plan", "show", "dsv41_k1-gfx942-tp4-s7")

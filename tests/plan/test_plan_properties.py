@@ -161,6 +161,13 @@ def test_random_specs(plan: K1Plan) -> None:
     check(plan)
 
 
+@pytest.mark.slow
+@given(plans())
+@settings(many, max_examples=1500)
+def test_many_more_random_specs(plan: K1Plan) -> None:
+    check(plan)
+
+
 SHIPPED = [(a, tp, rows) for a, tps, limit in (("gfx942", (4,), 42), ("gfx950", (2, 4), 48))
            for tp, rows in product(tps, range(1, limit + 1))]  # fmt: skip
 

@@ -25,7 +25,6 @@ CASES = {
         "dsv41_k1-gfx942-tp4-s42-r2",
     ),
     "dsv41_k1-gfx942-tp4-s6-r4": ({Code.RATIO_UNKNOWN}, "dsv41_k1-gfx942-tp4-s6-r2"),
-    "dsv41_k1-gfx942-tp4-s6-r0-index": ({Code.INDEX_NEEDS_RATIO}, "dsv41_k1-gfx942-tp4-s6-r0"),
     "dsv41_k1-gfx942-tp4-s6-r2-w192": ({Code.WINDOW_NEEDS_RATIO_0}, "dsv41_k1-gfx942-tp4-s6-r2"),
     "dsv41_k1-gfx942-tp4-s6-r0-w64": ({Code.WINDOW_UNKNOWN}, "dsv41_k1-gfx942-tp4-s6-r0"),
     "dsv41_k9-gfx942-tp4-s6-r2": ({Code.KIND_UNKNOWN}, "dsv41_k1-gfx942-tp4-s6-r2"),

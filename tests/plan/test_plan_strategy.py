@@ -19,8 +19,8 @@ def test_shipped(specs: Specs) -> None:
     old, new = strategy_of(specs.arch["gfx942"]), strategy_of(specs.arch["gfx950"])
     assert (old.gemv, old.fp8, old.fp8_max, old.weight_layout) == ("fp8_mfma_fma", "fnuz", 224, "tile_major")
     assert (new.gemv, new.fp8, new.fp8_max, new.weight_layout) == ("scaled_mfma", "ocp", 448, "row_major")
-    assert (old.lane_swap, old.bf16_cvt, old.max3) == (False, False, False)
-    assert (new.lane_swap, new.bf16_cvt, new.max3) == (True, True, True)
+    assert (old.lane_swap, old.bf16_cvt, old.max3) == ("bpermute", "integer_rne", False)
+    assert (new.lane_swap, new.bf16_cvt, new.max3) == ("permlane_swap", "cvt_pk", True)
     assert (old.gemv_mfma.per_step, new.gemv_mfma.per_step) == (4, 1)
 
 

@@ -1,0 +1,177 @@
+"""What `flymono run` and `flymono demo` do: options in, a printed and judged result out.
+
+Bad input of every kind is collected by the part that knows it (plan, weights, folder, specs) and
+ends as a message and exit code 2; a wrong result is a table with its stage and exit code 1.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from flymono.reference.case import K1Case, make_case
+from flymono.reference.weights import K1Weights
+from flymono.runtime.devices.emulator import EmulatorDevice
+from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
+from flymono.runtime.run import case_file, folder, html, k1, table
+from flymono.runtime.run.result import RunResult
+from flymono.runtime.weights import read_k1_weights, seeded_file
+from flymono.specs import Specs, UserError, load
+from flymono.specs.schema import ModelSpec
+
+DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `flymono run k1`; None means "take it from the layer, or the default"."""
+
+    arch: str
+    tp: int | None = None
+    rows: int = 6
+    ratio: int | None = None
+    fold: bool | None = None
+    index: bool | None = None
+    window: int | None = None
+    timeline: bool = False
+    layer: int | None = None
+    rank: int = 0
+    weights: Path | None = None
+    seed: int = 0
+    order: str = "linear"
+    mfma: str = "exact"
+    trans: str = "exact"
+    check: bool = True
+    inputs: Path | None = None
+    save: Path | None = None
+    report: Path | None = None
+    json: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that only needs a device: plan, case, weights and where they came from."""
+
+    specs: Specs
+    model: ModelSpec
+    plan: K1Plan
+    case: K1Case
+    weights: K1Weights
+    source: str
+
+
+def the_model(specs: Specs) -> ModelSpec:
+    """The model of the specs that K1 is built for (the one that ships; a second needs an option)."""
+    return next(iter(specs.model.values()))
+
+
+def key_of(options: Options, specs: Specs, model: ModelSpec) -> BuildKey:
+    """The build that the options name; a layer states what the options leave open."""
+    arch = specs.arch.get(options.arch)
+    tp = options.tp if options.tp is not None else min(arch.tp) if arch else 1
+    ratio, fold, index = 2, True, False
+    if options.layer is not None:
+        ratio, fold, index = layer_kind(model, options.layer)
+    return BuildKey(
+        kind="k1", arch=options.arch, tp=tp, rows=options.rows,
+        ratio=ratio if options.ratio is None else options.ratio,
+        fold=fold if options.fold is None else options.fold,
+        index=index if options.index is None else options.index,
+        window=model.attention.window if options.window is None else options.window,
+        timeline=options.timeline, model=model.prefix,
+    )  # fmt: skip
+
+
+def layer_kind(model: ModelSpec, layer: int) -> tuple[int, bool, bool]:
+    """(ratio, fold, index) of a layer (attention.md 1.3): engram layers and the first one do not fold."""
+    top = model.topology
+    if not 0 <= layer < len(top.compress_ratios):
+        last = len(top.compress_ratios) - 1
+        raise UserError(
+            f"there is no layer {layer}", fix=f"take 0 to {last}; {top.layers} to {last} are draft layers"
+        )
+    first_draft = layer == top.layers
+    fold = layer != 0 and layer not in top.engram_layers and not first_draft
+    return top.compress_ratios[layer], fold, layer in top.index_source_layers
+
+
+def prepare(options: Options, specs: Specs | None = None) -> Prepared:
+    """Plan, case and weights of the options; raises what is wrong with them, nothing is written."""
+    specs = specs or load()
+    model = the_model(specs)
+    if options.inputs is not None:
+        return _from_folder(options, specs, model)
+    plan = plan_k1(specs, key_of(options, specs, model))
+    if not 0 <= options.rank < plan.key.tp:
+        raise UserError(f"rank {options.rank} of TP{plan.key.tp}", fix=f"take 0 to {plan.key.tp - 1}")
+    layer = DEFAULT_LAYER if options.layer is None else options.layer
+    source = options.weights or seeded_file(model, layer, options.seed)
+    weights = read_k1_weights(source, model, layer, plan.key.tp, options.rank)
+    case = make_case(
+        model, rows=plan.key.rows, tp=plan.key.tp, rank=options.rank, ratio=plan.key.ratio,
+        fold=plan.key.fold, index=plan.key.index, window=plan.key.window, seed=options.seed,
+        fp8=plan.strategy.fp8, first=layer == 0,
+    )  # fmt: skip
+    named = options.weights or f"seeded weights of layer {layer}"
+    return Prepared(specs, model, plan, case, weights, str(named))
+
+
+def _from_folder(options: Options, specs: Specs, model: ModelSpec) -> Prepared:
+    saved = folder.load(options.inputs) if options.inputs else None
+    assert saved is not None
+    key = BuildKey.parse(saved.build)
+    if options.arch != key.arch:
+        raise UserError(f"{options.inputs} was saved for {key.arch}", fix=f"--arch {key.arch}")
+    plan = plan_k1(specs, key)
+    case, weights = case_file.restore(plan, saved)
+    return Prepared(specs, model, plan, case, weights, str(options.inputs))
+
+
+def run(options: Options, specs: Specs | None = None) -> RunResult:
+    """Everything from specs to verdicts; `--save` and `--report` write their files on the way."""
+    from flymono.gen import api
+
+    ready = prepare(options, specs)
+    plan = ready.plan
+    artefact = api.build(plan.key, ready.specs)
+    device = EmulatorDevice(ready.specs.arch[plan.key.arch], device_options(options))
+    given = k1.arguments_of(plan, ready.case, ready.weights)
+    if options.save is not None:
+        case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
+    done = k1.launch(plan, artefact, device, given)
+    if options.save is not None:
+        folder.save(options.save, "outputs", plan.key.id, done.outputs(plan), {})
+    numerics = ready.specs.numerics[plan.key.kind]
+    verdicts = k1.judge(plan, ready.case, ready.weights, ready.model, numerics, done)
+    result = k1.result_of(plan, artefact, device.name, options.seed, ready.source, done, verdicts)
+    if options.report is not None:
+        html.write_html(result, options.report)
+    return result
+
+
+def device_options(options: Options) -> dict[str, object]:
+    """The emulator's options that differ from its defaults."""
+    stated = {"order": options.order, "mfma": options.mfma, "trans": options.trans, "check": options.check}
+    defaults = {"order": "linear", "mfma": "exact", "trans": "exact", "check": True}
+    return {"seed": options.seed} | {k: v for k, v in stated.items() if v != defaults[k]}
+
+
+def run_and_print(options: Options) -> bool:
+    """Run, print (a table, or JSON), and say whether every output is right."""
+    console = Console(stderr=options.json)
+    with console.status(f"K1 on {options.arch}: plan, build, execute, compare"):
+        result = run(options)
+    if options.json:
+        print(json.dumps(result.to_json(), indent=2))
+    else:
+        console.print(table.render(result, options.verbose))
+    return result.ok
+
+
+def variant(options: Options, **changes: object) -> Options:
+    """`options` with some changed (tests and benches run families of builds)."""
+    return replace(options, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""What a run returns: one value that the table, the JSON and the HTML report all read.
+
+Invariants
+ - A result is complete: everything a report shows is in it, so a saved JSON can be shown again.
+ - `ok` is computed from the verdicts, never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flymono.reference.verdict import Verdict
+from flymono.runtime.devices.base import Counters
+
+
+@dataclass(frozen=True)
+class ArgumentTraffic:
+    """One launch argument: bytes that the plan states and bytes that the device counted."""
+
+    name: str
+    planned: int
+    requested: int
+    unique: int
+    stored: int
+
+
+@dataclass(frozen=True)
+class StageSpan:
+    """When a stage ran: ticks (executed wave instructions of the whole grid) over its workgroups."""
+
+    stage: str
+    first: int
+    last: int
+    instructions: int
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One kernel run and its judgement."""
+
+    build: str
+    device: str
+    seed: int
+    source: str  # where the weights and inputs came from
+    verdicts: tuple[Verdict, ...]
+    resources: Mapping[str, int]  # vgprs, sgprs, lds_bytes, spills, instructions
+    counters: Counters
+    traffic: tuple[ArgumentTraffic, ...]
+    spans: tuple[StageSpan, ...]
+    waits: tuple[tuple[str, str, str], ...]  # producer stage, consumer stage, region
+    digests: Mapping[str, str]  # output name -> sha256 of its bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within its budget."""
+        return bool(self.verdicts) and all(v.ok for v in self.verdicts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `--json`: stable keys, no timing of the machine."""
+        data = asdict(self)
+        data["ok"] = self.ok
+        data["counters"].pop("seconds")
+        data["counters"].pop("timeline")
+        return data
+
+
+def spans_of(counters: Counters) -> tuple[StageSpan, ...]:
+    """Stage spans from a time line of (workgroup, stage, first tick, last tick)."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for _, stage, low, high in counters.timeline:
+        first[stage] = min(low, first.get(stage, low))
+        last[stage] = max(high, last.get(stage, high))
+    done = {stage: sum(ops.values()) for stage, ops in counters.by_stage.items()}
+    return tuple(
+        StageSpan(s, first[s], last[s], done.get(s, 0)) for s in sorted(first, key=lambda s: first[s])
+    )

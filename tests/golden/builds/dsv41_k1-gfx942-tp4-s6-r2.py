@@ -1,0 +1,293 @@
+# dsv41_k1-gfx942-tp4-s6-r2: generated from templates/k1.py.j2; do not edit.
+# Again: flymono gen --build dsv41_k1-gfx942-tp4-s6-r2
+#
+# Specs (first 12 digits of SHA-256 of the resolved values):
+#   arch/gfx942               d4498dcb8fe7
+#   model/deepseek_v41_flash  c1bfb3bb7d3c
+#
+# Costs of one launch, by the plan:
+#   grid         256 workgroups of 512 threads
+#   GEMV passes  1 of at most 6 rows
+#   LDS          42,752 of 65,536 bytes
+#   scratch      530,688 bytes
+#   MFMA slice   10,240 x f32_16x16x4_f32
+#   MFMA wqkv    17,920 x f32_16x16x32_fp8_fp8
+#   MFMA wq_b    20,480 x f32_16x16x32_fp8_fp8
+#   HBM          22,360,624 bytes
+#   lower bound  4,219 ns by HBM traffic
+"""K1: attention seam and attention front of one decoder layer, in one persistent launch.
+
+Every workgroup walks the stages in the order below and runs its tasks of each; what a stage hands to a later one
+goes through the scratch argument. Weights are asked for before the data they meet exists.
+"""
+
+import flydsl.compiler as flyc
+import flydsl.expr as fx
+from flydsl.expr.typing import Int32, Int64
+
+from flymono.mono.build import Build, Front, Gemv, Numerics, Scratch, Seam, Shape, Site, Strategy, Tasks
+from flymono.mono.context import enter, stage
+from flymono.mono.keytable import key_table
+from flymono.mono.qkv import qkv
+from flymono.mono.seam_gate import seam_gate
+from flymono.mono.seam_norm import seam_norm
+from flymono.mono.seam_slice import seam_slice
+from flymono.mono.wqb import wqb_product, wqb_weights
+from flymono.mono.wqkv import wqkv_product, wqkv_rows, wqkv_weights
+
+BUILD = Build(
+    workgroups=256,
+    waves=8,
+    pass_width=6,
+    lds_bytes=42752,
+    tag_scale=2,
+    tag_offset=1,
+    fault_word=2,
+    shape=Shape(
+        rows=6,
+        hidden=5120,
+        streams=4,
+        mix=24,
+        q_rank=1280,
+        kv_dim=512,
+        qkv_rows=1792,
+        head_dim=512,
+        nope=448,
+        rope=64,
+        q_rows=8192,
+        topk=512,
+        keys=640,
+        window=128,
+        ratio=2,
+        record_data=576,
+        record_scales=8,
+    ),
+    how=Strategy(
+        gemv="fp8_mfma_fma",
+        weight_layout="tile_major",
+        fp8="fnuz",
+        bf16_cvt="integer_rne",
+        lane_swap="bpermute",
+        max3=False,
+    ),
+    numerics=Numerics(
+        rms_eps=1e-20,
+        gate_eps=1e-06,
+        post_multiplier=2.0,
+        sinkhorn=20,
+    ),
+    seam=Seam(
+        gate_groups=20,
+        gate_slices=8,
+        red=0,
+        rl=16384,
+        fl=19456,
+    ),
+    front=Front(
+        red=0,
+        red_bytes=16448,
+        qxl=16448,
+        qxsl=24224,
+        xl=25280,
+        xsl=40736,
+    ),
+    scratch=Scratch(
+        x8=0,
+        x8s=30720,
+        xrdy=34560,
+        qkvp=34816,
+        lin=215808,
+        pmix=338688,
+        qx8=206848,
+        qx8s=214528,
+        qrdy=215552,
+    ),
+)
+
+# Task i of a stage runs on workgroup first + i mod span.
+SLICE = Tasks(count=160, first=0, span=256)
+NORM = Tasks(count=6, first=160, span=96)
+GATE = Tasks(count=6, first=166, span=90)
+KT = Tasks(count=6, first=224, span=32)
+WQKV = Tasks(count=224, first=0, span=256)
+QKV = Tasks(count=6, first=0, span=256)
+
+# GEMVs: 16-row tiles; K in parts, each cut into steps of 128 that the waves share out.
+WQKV_GEMV = Gemv(
+    rows=1792,
+    k=2560,
+    parts=2,
+    steps=20,
+    tiles=112,
+    per_workgroup=1,
+)
+WQ_B_GEMV = Gemv(
+    rows=8192,
+    k=1280,
+    parts=1,
+    steps=10,
+    tiles=512,
+    per_workgroup=2,
+)
+
+# Where a wave waits for another workgroup, and how often it looks before it gives up.
+NORM_LIN = Site(1, "norm", polls=67108864)
+GATE_PMIX = Site(2, "gate", polls=67108864)
+WQKV_XRDY = Site(3, "wqkv", polls=67108864)
+QKV_QKVP = Site(4, "qkv", polls=67108864)
+WQ_B_QRDY = Site(5, "wq_b", polls=67108864)
+
+
+@flyc.kernel(name="dsv41_k1_gfx942_tp4_s6_r2", known_block_size=[512, 1, 1])
+def k1(
+    res_in: Int64,
+    pend: Int64,
+    post_in: Int64,
+    comb_in: Int64,
+    pre_in: Int64,
+    hc_fn: Int64,
+    hc_scale: Int64,
+    hc_base: Int64,
+    attn_w: Int64,
+    res_out: Int64,
+    post_out: Int64,
+    comb_out: Int64,
+    pre_out: Int64,
+    wqkv: Int64,
+    wqkv_s: Int64,
+    qn_w: Int64,
+    kvn_w: Int64,
+    wqb: Int64,
+    wqb_s: Int64,
+    cos_sin: Int64,
+    pos: Int64,
+    slot: Int64,
+    swa: Int64,
+    swa_stride: Int64,
+    swa_block: Int32,
+    q: Int64,
+    swa_idx: Int64,
+    swa_lens: Int64,
+    comp_block: Int32,
+    comp_bt: Int64,
+    bt_stride: Int32,
+    topk: Int64,
+    t2r: Int64,
+    kt: Int64,
+    klen: Int64,
+    normed_out: Int64,
+    qr_out: Int64,
+    scratch: Int64,
+    epoch: Int64,
+    tl: Int64,
+):
+    c = enter(BUILD, scratch, epoch)
+    stage("slice")
+    seam_slice(c, SLICE, res_in, pend, post_in, comb_in, pre_in, hc_fn, res_out, fold=True)
+    stage("wqkv")
+    part = wqkv_weights(c, WQKV, WQKV_GEMV, wqkv, wqkv_s)
+    stage("norm")
+    seam_norm(c, NORM, NORM_LIN, attn_w, normed_out=None)
+    stage("gate")
+    seam_gate(c, GATE, GATE_PMIX, hc_scale, hc_base, post_out, comb_out, pre_out)
+    stage("kt")
+    key_table(c, KT, pos, slot, swa_idx, swa_lens, comp_block, comp_bt, bt_stride, topk, t2r, kt, klen)
+    stage("wqkv")
+    rows = wqkv_rows(c, WQKV_XRDY, part)
+    stage("wq_b")
+    heads = wqb_weights(c, WQ_B_GEMV, wqb, wqb_s)
+    stage("wqkv")
+    wqkv_product(c, part, rows)
+    stage("qkv")
+    qkv(c, QKV, QKV_QKVP, qn_w, kvn_w, cos_sin, pos, slot, swa, swa_stride, swa_block, qr_out=None)
+    stage("wq_b")
+    wqb_product(c, WQ_B_GEMV, WQ_B_QRDY, heads, cos_sin, pos, q)
+    stage("end")
+
+
+@flyc.jit
+def launch(
+    res_in: Int64,
+    pend: Int64,
+    post_in: Int64,
+    comb_in: Int64,
+    pre_in: Int64,
+    hc_fn: Int64,
+    hc_scale: Int64,
+    hc_base: Int64,
+    attn_w: Int64,
+    res_out: Int64,
+    post_out: Int64,
+    comb_out: Int64,
+    pre_out: Int64,
+    wqkv: Int64,
+    wqkv_s: Int64,
+    qn_w: Int64,
+    kvn_w: Int64,
+    wqb: Int64,
+    wqb_s: Int64,
+    cos_sin: Int64,
+    pos: Int64,
+    slot: Int64,
+    swa: Int64,
+    swa_stride: Int64,
+    swa_block: Int32,
+    q: Int64,
+    swa_idx: Int64,
+    swa_lens: Int64,
+    comp_block: Int32,
+    comp_bt: Int64,
+    bt_stride: Int32,
+    topk: Int64,
+    t2r: Int64,
+    kt: Int64,
+    klen: Int64,
+    normed_out: Int64,
+    qr_out: Int64,
+    scratch: Int64,
+    epoch: Int64,
+    tl: Int64,
+    stream: fx.Stream = fx.Stream(None),
+):
+    k1(
+        res_in,
+        pend,
+        post_in,
+        comb_in,
+        pre_in,
+        hc_fn,
+        hc_scale,
+        hc_base,
+        attn_w,
+        res_out,
+        post_out,
+        comb_out,
+        pre_out,
+        wqkv,
+        wqkv_s,
+        qn_w,
+        kvn_w,
+        wqb,
+        wqb_s,
+        cos_sin,
+        pos,
+        slot,
+        swa,
+        swa_stride,
+        swa_block,
+        q,
+        swa_idx,
+        swa_lens,
+        comp_block,
+        comp_bt,
+        bt_stride,
+        topk,
+        t2r,
+        kt,
+        klen,
+        normed_out,
+        qr_out,
+        scratch,
+        epoch,
+        tl,
+    ).launch(grid=(256,), block=(512,), stream=stream)
