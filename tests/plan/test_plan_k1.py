@@ -6,6 +6,7 @@ import pytest
 
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.plan.cost import residency_of
+from flymono.runtime.plan.traffic import Maps, traffic_of
 from flymono.specs import Specs
 
 GFX942 = "dsv41_k1-gfx942-tp4-s6-r2"
@@ -242,6 +243,13 @@ def test_weights_that_do_not_stay_are_requested_in_each_pass(specs: Specs) -> No
     arch = specs.arch["gfx950"].model_copy(update={"registers": few})
     kept = {r.stage: (r.vgprs, r.budget, r.kept) for r in residency_of(plan.stages, arch)}
     assert kept == {"wqkv": (24, 32, True), "wq_b": (64, 32, False)}
+    stays = {stage: keeps for stage, (_, _, keeps) in kept.items()}
+    maps = Maps(plan.dims, plan.key, plan.grid, {s.name: s for s in plan.stages}, plan.passes, stays)
+    moved = {t.name: t for t in traffic_of(maps, plan.abi, plan.scratch)}
+    size = plan.abi["wqb"].bytes
+    assert size is not None and plan.passes.count == 3
+    assert (moved["wqb"].requested_read, moved["wqb"].unique_read) == (3 * size, size)
+    assert moved["wqkv"].requested_read == moved["wqkv"].unique_read
 
 
 def test_outputs_are_written_whole(specs: Specs) -> None:

@@ -11,7 +11,6 @@ from ..arith import cdiv
 from ..cost import PASS_CLOCKS, MfmaCount
 from ..dims import STEP_K, Dims
 from ..lds import WAVE, WAVES
-from ..placement import BLOCK
 from ..scratch import PAIR_BYTES
 from ..seam import NORM_LANES, norm_chunks, slices_of
 from ..strategy import Strategy
@@ -20,7 +19,7 @@ from .experts import case_of, expert_bytes, widest_case
 from .shape import DOWN_PICKS, ROUTER_PARTS, FfnShape
 
 
-def ffn_mfma(d: Dims, f: FfnShape, how: Strategy, share: int) -> list[MfmaCount]:
+def ffn_mfma(d: Dims, f: FfnShape, how: Strategy, share: int, grid: int) -> list[MfmaCount]:
     """Router, shared, ug and down; the seam's slices are counted with the seam."""
     bf16, step = how.bf16_mfma, how.gemv_mfma
     steps = cdiv(d.hidden, STEP_K)
@@ -30,7 +29,7 @@ def ffn_mfma(d: Dims, f: FfnShape, how: Strategy, share: int) -> list[MfmaCount]
     inner = cdiv(d.intermediate, step.k)  # a weight row's instructions: the last step may be ragged
     down = (cdiv(cdiv(d.intermediate, STEP_K), WAVES) * step.per_step + inner) * (2 if f.down_extra else 1)
     router_work = d.hidden // ROUTER_PARTS // 32 * bf16.per_step
-    rounds = cdiv(f.ug_tasks, BLOCK // 2)
+    rounds = cdiv(f.ug_tasks, grid)
     down_work = f.down_tasks * (f.max_slots + cdiv(f.picks, DOWN_PICKS) + f.tiles) * inner
     routed, gated = f.router_tasks * router_work * f.router_tiles, f.shared_units * 2 * steps * step.per_step
     cost = step.passes

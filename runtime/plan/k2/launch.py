@@ -140,7 +140,7 @@ def _mfma(
     named, share = {s.name: s for s in stages}, waves_per_simd(arch)
     seam, *products = mfma_of(d, how, arch, (named["wo_a"], named["wo_b"]), gemv, mix)
     split = split_mfma(d, a, named["split"], how, share)
-    return (*split, *products, seam, *ffn_mfma(d, f, how, share))
+    return (*split, *products, seam, *ffn_mfma(d, f, how, share, named["ug"].grid))
 
 
 def _traffic(
