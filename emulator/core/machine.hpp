@@ -249,6 +249,7 @@ class Machine {
   bool round(Grid& grid, bool wake_all);
   void report_waiting(Grid& grid);
   void visit_order(Grid& grid);
+  u32 burst();
 };
 
 // Interpreter: at most `budget` instructions, or until the wave yields.

@@ -1,4 +1,5 @@
-"""LDS of the FFN half (ffn_structure.md 3): a route table that lives from `table` to `down`, and one stage area.
+"""LDS of the FFN half (ffn_structure.md 3): a route table that lives from `table` to `down`, and one stage
+area.
 
 Invariant: every struct of `moe_structs` has the members red, tab and pair at the same places; what follows
 belongs to one stage at a time. `moe` is what the launch must allocate for them.
@@ -96,7 +97,7 @@ def _down(d: Dims, rows: int, held: int, picks: int, how: Strategy) -> list[Decl
 
 
 def scale_words(d: Dims) -> int:
-    """Words of the per-wave blocks of scale codes where the MFMA takes them: the larger of ug's and down's."""
+    """Words of the per-wave blocks of scale codes, where the MFMA takes them: ug's or down's."""
     columns = align_up(cdiv(d.intermediate_padded, d.mx_group), 8)
     down = 2 * 256 * cdiv(UG_ROUND_STEPS * columns, 256)
     return WAVES * max(256, down)

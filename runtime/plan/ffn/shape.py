@@ -4,8 +4,8 @@ Invariants
  - A pick is one (row, expert) pair; a slot is one distinct expert of the step; a pick tile is at most
    `pick_width` picks of one slot. The number of slots is known at run time only: tasks are bounded by
    `max_slots` (one tile) or `max_tiles`.
- - Roles that a workgroup has to finish early (quantising, routing) do not queue behind long ones: bases follow
-   one another around the grid.
+ - Roles that a workgroup has to finish early (quantising, routing) do not queue behind long ones: bases
+   follow one another around the grid.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FfnShape:
 
 @dataclass(frozen=True)
 class RouteTable:
-    """Word offsets of the route table, which every workgroup derives from ROUTE alike (ffn_structure.md 1.4)."""
+    """Word offsets of the route table, which each workgroup derives from ROUTE (ffn_structure.md 1.4)."""
 
     routes: int  # per row: ids, then weights
     count: int  # number of slots
