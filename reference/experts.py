@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 
 from . import f32
-from .formats import F32, F64, Fp8, bf16
+from .formats import F32, F64, bf16
 from .front import f32_grid
 from .layer_sizes import LayerOrder, LayerSizes
-from .quant import Blocks, exponent_round_up, group_max, quantise_with
 
 BF16 = torch.bfloat16
-ROUTED_FLOOR = float(torch.tensor(1e-10, dtype=F32))
 
 
 @dataclass(frozen=True)
@@ -64,19 +62,6 @@ class Picks:
         if self.ids.shape[0] <= tile:
             return sum(1 for _ in self.slots())
         return sum(-(-(rows.stop - rows.start) // tile) for _, rows in self.slots())
-
-
-def routed_code(amax: Tensor, flavour: Fp8) -> Tensor:
-    """Scale codes (int32) of the routed rule: a float32 product with 1 / clamp, floor 1e-10, at least 1."""
-    a = torch.where(torch.isnan(amax), amax, amax.to(F64).clamp_min(ROUTED_FLOOR)).to(F32)
-    product = a * torch.tensor(1 / flavour.clamp, dtype=F32)
-    return exponent_round_up(product).clamp(1, 254)
-
-
-def mxfp8_routed(value: Tensor, group: int, flavour: Fp8) -> Blocks:
-    """MXFP8 of bf16 rows [..., n] by the routed experts' code rule."""
-    codes = routed_code(group_max(value, group), flavour)
-    return Blocks(quantise_with(value, codes, flavour), codes, flavour)
 
 
 # ------------------------------------------------------------------ gate and up

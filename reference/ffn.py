@@ -14,11 +14,11 @@ from torch import Tensor
 
 from . import attention_back as back
 from . import experts, front, router, seam, shared
-from .experts import Picks, mxfp8_routed
+from .experts import Picks
 from .formats import F64, FLAVOURS, Fp8, bf16
 from .layer_sizes import LayerOrder, LayerSizes
 from .layer_weights import FfnWeights
-from .quant import Blocks, mxfp8
+from .quant import Blocks, mxfp8, mxfp8_routed
 from .router import Routing
 
 BF16 = torch.bfloat16
@@ -185,7 +185,7 @@ class Ffn:
         return experts.activation(gate, up, self.sizes.limit)
 
     def mids(self, x8r: Blocks, routing: Routing) -> tuple[Blocks, ...]:
-        """4.3, 4.4: MXFP8 activations of every rank, a row a pick (an expert is fetched once for all ranks)."""
+        """4.3, 4.4: MXFP8 activations of every rank, a row a pick; an expert is fetched once."""
         picks, x = Picks(routing.ids), x8r.values()
         rows: list[list[Tensor]] = [[] for _ in self.weights]
         for expert, own in picks.slots():

@@ -127,14 +127,14 @@ class FfnWeights:
 
 
 def peaked_codes(draws: Draws, codes: tuple[int, int], *shape: int) -> Tensor:
-    """uint8 scale codes of a range: most at its middle, a quarter anywhere below, few above.
+    """uint8 scale codes of a range: most just under its middle, a quarter anywhere below, few above.
 
     A code above is an eighth as frequent as the one under it: were they uniform, a few blocks would carry
     every row. So sums of a few thousand products of unit inputs come out a few units wide, and a gate meets
     the limit in its tails, as a trained one does.
     """
     low, high = codes
-    middle, word = (low + high) // 2, draws.words(*shape)
+    middle, word = (low + high) // 2 - 1, draws.words(*shape)
     zeros = torch.frexp((word & -word).to(torch.float64)).exponent.to(torch.int64) - 1
     above = torch.clamp(zeros // 3, 0, high - middle)
     spread = (word >> 40) & 0xFFFF
