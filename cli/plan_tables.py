@@ -126,7 +126,7 @@ def _ffn(plan: KernelPlan) -> list[Table]:
     for w in plan.stagings:
         yes = ("yes" if w.fits else "no", "yes" if w.chosen else "no")
         put(ways, w.name, w.pick_width, w.k_block, w.lds_bytes, yes[0], w.worst_reads, yes[1], w.why)
-    return [*found, _fields("FFN half", plan.ffn), _fields("Route table (words)", plan.ffn.table), peer, ways]
+    return [*found, _fields("FFN half", plan.ffn), peer, ways]
 
 
 def _fields(title: str, shape: object) -> Table:

@@ -93,21 +93,21 @@ def _stage_rows(c: Context, sites: tuple[Site, Site], first: Any, count: Any) ->
     """SMQ and SMC of the pass's rows into LDS; columns past the width are zeros with any code."""
     f, s, inter = c.build.ffn, _shared_slice(c), c.build.ffn.mix.inter
     threads, width = c.build.waves * WAVE, min(c.build.pass_width, c.build.shape.rows)
-    words, codes = inter // 8, inter // 32
+    words, codes = inter // 8, inter // 64  # loads of two pairs
     smq, smc = f.scratch.smq + first * (inter * 2), f.scratch.smc + first * (inter // 4)
     loads = (width * words + threads - 1) // threads
     last = count * words - 1
     items = [fx.min(c.tid + i * threads, last) for i in range(loads)]
     got = mailbox.poll(c, sites[0], [(smq, item * 16, 2) for item in items])
     item = fx.min(c.tid, count * codes - 1)
-    code = mailbox.poll(c, sites[1], [(smc, item * 8, 1)])[0]
+    code = fx.Vector.from_elements(mailbox.poll(c, sites[1], [(smc, item * 16, 2)]), Int32)
     for i in range_constexpr(loads):
         row = Int32(fx.Uint32(items[i]) // words)
         at = row * s.lds_row + (items[i] - row * words) * 8
         pair = fx.Vector.from_elements([got[2 * i], got[2 * i + 1]], Int32)
         ll.lds_store(c.lds, (at, s.lds_data), pair)
     row = Int32(fx.Uint32(item) // codes)
-    ll.lds_store(c.lds, (row * s.lds_code_row + (item - row * codes) * 4, s.lds_codes), code)
+    ll.lds_store(c.lds, (row * s.lds_code_row + (item - row * codes) * 8, s.lds_codes), code)
     if const_expr(s.k > inter):
         _clear_tail(c, s, inter, count)
 
@@ -297,12 +297,13 @@ def _park(c: Context, which: Any, position: Any, count: Any, v: Any) -> None:
     """Results times routing weights, as bf16, at their picks."""
     f, how = c.build.ffn, c.build.how
     column, j = c.lane & 15, c.lane >> 4
+    n = f.mix.picks(c.build.shape.rows)
     if column < count:
         pick = ll.lds_load(c.lds, (position + column) * 4 + f.lds.order, Int32) & 0xFFFF
         weight = ll.lds_load(c.lds, pick * 4 + f.lds.weights)
         v = v * fp4.splat(weight)
         words = [fmt.bf16_pair(how, v[2 * k], v[2 * k + 1]) for k in range_constexpr(2)]
-        at = (which * f.mix.picks(c.build.shape.rows) + pick) * (PAIRS * 4) + j * 8 + f.lds.kept
+        at = (which * n + pick) * (PAIRS * 4) + j * 8 + f.lds.kept
         ll.lds_store(c.lds, at, fx.Vector.from_elements(words, Int32))
 
 
@@ -376,10 +377,8 @@ def down(
     smq: Site,
     smc: Site,
     ugf: Site,
-    w2: Any,
-    w2_s: Any,
-    sw2: Any,
-    sw2_s: Any,
+    routed: Experts,
+    shared: Experts,
 ) -> None:
     """FFN pairs of this rank's partial in every rank's peer buffer."""
     grid, mix = c.build.workgroups, c.build.ffn.mix
@@ -388,7 +387,7 @@ def down(
     if c.build.shape.rows * PAIRS > c.build.waves * WAVE:
         raise ValueError(f"down: {c.build.shape.rows} rows; a block combines {c.build.waves * WAVE // PAIRS}")
     c = renew(c)
-    _run(c, tasks, how, (smq, smc), ugf, Experts(w2, w2_s), Experts(sw2, sw2_s))
+    _run(c, tasks, how, (smq, smc), ugf, routed, shared)
 
 
 @ll.device

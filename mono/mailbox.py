@@ -103,7 +103,7 @@ def see_flags(c: Context, site: Site, region: Any, offsets: Sequence[Any]) -> No
     """Until the flags at the wave's ``offsets`` are up; other waves are not held."""
 
     def load() -> list[Any]:
-        return [ll.buffer_load(c.scratch, (o, 4), region, cache=ll.SC1) for o in offsets]
+        return [ll.buffer_load(c.scratch, o + 4, region, cache=ll.SC1) for o in offsets]
 
     _wait(c, site, [1] * len(offsets), load, lambda got: got)
 

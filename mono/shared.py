@@ -54,7 +54,7 @@ def shared_weights(c: Context, tasks: Tasks, how: Gemv, sgu: Any, sgu_s: Any) ->
 
 def _slice(c: Context) -> rows.Slice:
     k, f = c.build.shape.hidden, c.build.ffn
-    return rows.Slice(k, k, Int32(f.scratch.x8), Int32(f.scratch.x8s), f.lds.x, f.lds.xs)
+    return rows.Slice(k, k, Int32(f.scratch.x8), Int32(f.scratch.x8s), f.lds.shared_x, f.lds.shared_xs)
 
 
 def _rows_of(c: Context, unit: Unit) -> Any:

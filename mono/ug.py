@@ -357,7 +357,7 @@ def _task(c: Context, experts: Experts, task: Any) -> None:
     f, s = c.build.ffn, _x(c)
     unit = Int32(fx.Uint32(task) // f.mix.parts)
     part = task - unit * f.mix.parts
-    expert, count, position, _ = table.record(c, f.lds.units, unit)
+    expert, count, position, _ = table.record(c, f.lds.units if _by_unit(c) else f.lds.slots, unit)
     lane = fx.min(c.lane & 15, count - 1)
     if const_expr(_by_unit(c)):
         _gather(c, s, count, position)

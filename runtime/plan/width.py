@@ -104,7 +104,7 @@ def demands_of(model: ModelSpec, arch: ArchSpec, width: int, rows: int) -> tuple
     found = []
     for tp in arch.tp:
         d, held = dims_of(model, tp), min(rows, width)
-        moe = moe_structs(d, rows, width, how, None, pick_width_of(arch, how, width), k_block_of(d, arch))
+        moe = moe_structs(d, rows, width, None, pick_width_of(arch, how, width), k_block_of(d, arch))
         sizes = (
             ("K1 seam", seam_struct(d, rows).bytes),
             ("K1 front", front_struct(d, held, wq_b_per_workgroup(d, wq_b_span(grid))).bytes),

@@ -104,7 +104,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
 
 def ffn_lds(d: Dims, f: FfnShape, how: Strategy, arch: ArchSpec) -> LdsMap:
     """Seam, then the FFN half's structs."""
-    moe = moe_structs(d, f.rows, f.width, how, None, f.pick_width, f.k_block)
+    moe = moe_structs(d, f.rows, f.width, None, f.pick_width, f.k_block)
     return union_of((seam_struct(d, f.rows, k2=True), *moe), arch.workgroup.lds_bytes)
 
 

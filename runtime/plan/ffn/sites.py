@@ -52,19 +52,16 @@ def _routing(d: Dims, f: FfnShape) -> list[Wanted]:
 
 def _experts(d: Dims, f: FfnShape) -> list[Wanted]:
     held, w = min(f.rows, f.width), d.intermediate
-    tile = min(f.rows, f.pick_width)
     words, codes = held * w // 4, held * w // d.mx_group
     code_load = 2 if (w // d.mx_group) % 2 == 0 else 1
     a_slot = f.parts * (min(f.tiles, cdiv(f.rows, f.pick_width)) if f.by_tile else 1)
-    flags = min(f.down_slots[0], f.max_slots) * a_slot
     return [
         Wanted("shared_x8rdy", "shared", "xq", "x8rdy", "flags", held, held, 1, (1,), False),
-        Wanted("shared_q_smid", "shared_q", "shared", "smid", "pairs", 16 * held, held, 2, (8,), False),
+        Wanted("shared_q_smid", "shared_q", "shared", "smid", "pairs", 16 * held, 16 * held, 1, (1,), False),
         Wanted(
-            "table_route", "table", "route", "route", "pairs", 2 * f.picks, BLOCK, 1,
-            batches_of(cdiv(2 * f.picks, BLOCK)), True,
+            "table_route", "table", "route", "route", "pairs", 2 * f.picks, f.picks, 1, (2,), True,
         ),
-        Wanted("ug_x8rdy", "ug", "xq", "x8rdy", "flags", tile, tile, 1, (1,), False),
+        Wanted("ug_x8rdy", "ug", "xq", "x8rdy", "flags", f.rows, f.rows, 1, (1,), True),
         Wanted(
             "down_smq", "down", "shared_q", "smq", "pairs", words, BLOCK, 2,
             batches_of(cdiv(words, 2 * BLOCK)), True,
@@ -74,8 +71,8 @@ def _experts(d: Dims, f: FfnShape) -> list[Wanted]:
             batches_of(cdiv(codes, code_load * BLOCK)), True,
         ),
         Wanted(
-            "down_ugf", "down", "ug", "ugf", "flags", flags * WAVES, BLOCK, 1,
-            batches_of(cdiv(flags, WAVE)), False,
+            "down_ugf", "down", "ug", "ugf", "flags", a_slot * WAVES, BLOCK, 1,
+            batches_of(cdiv(a_slot, WAVE)), False,
         ),
     ]  # fmt: skip
 

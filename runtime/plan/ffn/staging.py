@@ -59,7 +59,7 @@ def _staging(
     block: int,
     chosen: bool,
 ) -> Staging:
-    size = moe_structs(d, rows, width, how, None, picks, block)[0].bytes
+    size = moe_structs(d, rows, width, None, picks, block)[0].bytes
     one, reads = expert_bytes(d, how), cdiv(rows, picks)
     blocks = cdiv(d.hidden, block)
     return Staging(
