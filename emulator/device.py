@@ -119,7 +119,8 @@ class StageSpan:
 class LaunchResult:
     """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside all ranges.
 
-    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before any other wait.
+    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before
+    any other wait.
     """
 
     instructions: int
@@ -261,17 +262,15 @@ class Emulator:
             packed = job.args if isinstance(job.args, bytes) else pack_arguments(found, job.args)
             kept.append(ctypes.create_string_buffer(packed, len(packed) + _PAD))
             at = ctypes.addressof(kept[-1])
-            buffers.append(
-                (f"kernel arguments {n}" if n else "kernel arguments", at, len(packed) + _PAD, False, [])
-            )
+            label = f"kernel arguments {n}".removesuffix(" 0")
+            buffers.append((label, at, len(packed) + _PAD, False, []))
             specs.append(launch_spec(job.code, found, job.grid, job.block, at, job.stages) | {"rank": rank})
         raw = _core.run(self.arch, self.options, buffers, specs, progress)
         results = iter([_result(raw, grid, job) for grid, (_, job) in zip(raw["grids"], jobs, strict=True)])
         ordered = [[next(results) for _ in queue] for queue in queues]
         if raw["findings"]:
-            raise EmulationError(
-                [Finding(**f) for f in raw["findings"]], ordered[0][0], raw["dropped_findings"]
-            )
+            findings = [Finding(**f) for f in raw["findings"]]
+            raise EmulationError(findings, ordered[0][0], raw["dropped_findings"])
         return ordered
 
 
