@@ -84,13 +84,14 @@ class Access:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a launch asked of one buffer. ``unique_*``: distinct bytes touched."""
+    """What a launch asked of one buffer. ``unique*``: distinct bytes loaded, stored, touched at all."""
 
     load: Access
     store: Access
     atomic: Access
     unique_loaded: int
     unique_stored: int
+    unique: int
 
     @property
     def requested(self) -> int:
@@ -119,8 +120,8 @@ class StageSpan:
 class LaunchResult:
     """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside all ranges.
 
-    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before
-    any other wait.
+    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before the
+    next wait.
     """
 
     instructions: int
@@ -374,6 +375,7 @@ def _result(raw: dict[str, Any], grid: dict[str, Any], job: Job) -> LaunchResult
             _access(t["atomic"]),
             t["unique_loaded"],
             t["unique_stored"],
+            t["unique"],
         )
         for name, t in raw["traffic"].items()
     }

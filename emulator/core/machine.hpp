@@ -253,6 +253,7 @@ class Machine {
   std::vector<Grid*> active() const;   // grids that run now: the first unfinished one of each rank
   void report_waiting(Grid& grid);
   void visit_order(Grid& grid);
+  u32 burst();
 };
 
 // Interpreter: at most `budget` instructions, or until the wave yields.

@@ -102,6 +102,7 @@ nb::dict traffic_dict(const Buffer& b) {
   }
   d["unique_loaded"] = b.unique(false);
   d["unique_stored"] = b.unique(true);
+  d["unique"] = b.unique_touched();
   return d;
 }
 
