@@ -12,6 +12,7 @@ from .codeobject import Kernel as Kernel
 from .device import EmulationError as EmulationError
 from .device import Emulator as Emulator
 from .device import Finding as Finding
+from .device import Job as Job
 from .device import LaunchResult as LaunchResult
 from .device import StageSpan as StageSpan
 from .device import Traffic as Traffic

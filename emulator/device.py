@@ -84,13 +84,14 @@ class Access:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a launch asked of one buffer. ``unique_*``: distinct bytes touched."""
+    """What a launch asked of one buffer. ``unique*``: distinct bytes loaded, stored, touched at all."""
 
     load: Access
     store: Access
     atomic: Access
     unique_loaded: int
     unique_stored: int
+    unique: int
 
     @property
     def requested(self) -> int:
@@ -119,7 +120,8 @@ class StageSpan:
 class LaunchResult:
     """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside all ranges.
 
-    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before any other wait.
+    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before the
+    next wait.
     """
 
     instructions: int
@@ -129,6 +131,18 @@ class LaunchResult:
     traffic: Mapping[str, Traffic]
     spans: Sequence[StageSpan] = field(repr=False, default=())
     guards: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One launch of a queue: what ``Emulator.launch`` takes."""
+
+    code: CodeObject
+    kernel: str
+    grid: int
+    args: Sequence[Any] | bytes
+    block: int | None = None
+    stages: tuple[StageRange, ...] = ()
 
 
 @dataclass
@@ -229,19 +243,36 @@ class Emulator:
         ``stages``: (name, first pc, end pc) for the counters. Raises ``EmulationError`` when there is any
         finding.
         """
-        found = code.kernels[kernel]
-        if code.arch != self.arch:
-            raise ValueError(f"{kernel} is code for {code.arch}, this device is {self.arch}")
-        packed = args if isinstance(args, bytes) else pack_arguments(found, args)
-        kernarg = ctypes.create_string_buffer(packed, len(packed) + _PAD)
-        spec = launch_spec(code, found, grid, block, ctypes.addressof(kernarg), stages)
+        return self.launch_ranks([[Job(code, kernel, grid, args, block, tuple(stages))]], progress)[0][0]
+
+    def launch_ranks(
+        self, queues: Sequence[Sequence[Job]], progress: Callable[[int], None] | None = None
+    ) -> list[list[LaunchResult]]:
+        """Run one queue of launches a rank: a rank's launches one after the other, ranks side by side.
+
+        Every rank sees every registered buffer, as peers do; ``traffic`` of each result is that of the whole
+        run, so name buffers by rank to tell them apart. With order "random" ranks drift apart by up to a
+        launch. Raises ``EmulationError`` when there is any finding.
+        """
         buffers = [(n, b.address, b.nbytes, b.writable, b.regions) for n, b in self._buffers.items()]
-        buffers.append(("kernel arguments", ctypes.addressof(kernarg), len(packed) + _PAD, False, []))
-        raw = _core.run(self.arch, self.options, buffers, [spec], progress)
-        result = _result(raw, [s[0] for s in stages])
+        kept, specs, jobs = [], [], [(rank, job) for rank, queue in enumerate(queues) for job in queue]
+        for n, (rank, job) in enumerate(jobs):
+            found = job.code.kernels[job.kernel]
+            if job.code.arch != self.arch:
+                raise ValueError(f"{job.kernel} is code for {job.code.arch}, this device is {self.arch}")
+            packed = job.args if isinstance(job.args, bytes) else pack_arguments(found, job.args)
+            kept.append(ctypes.create_string_buffer(packed, len(packed) + _PAD))
+            at = ctypes.addressof(kept[-1])
+            label = f"kernel arguments {n}".removesuffix(" 0")
+            buffers.append((label, at, len(packed) + _PAD, False, []))
+            specs.append(launch_spec(job.code, found, job.grid, job.block, at, job.stages) | {"rank": rank})
+        raw = _core.run(self.arch, self.options, buffers, specs, progress)
+        results = iter([_result(raw, grid, job) for grid, (_, job) in zip(raw["grids"], jobs, strict=True)])
+        ordered = [[next(results) for _ in queue] for queue in queues]
         if raw["findings"]:
-            raise EmulationError([Finding(**f) for f in raw["findings"]], result, raw["dropped_findings"])
-        return result
+            findings = [Finding(**f) for f in raw["findings"]]
+            raise EmulationError(findings, ordered[0][0], raw["dropped_findings"])
+        return ordered
 
 
 def span_of(memory: Any) -> tuple[int, int]:
@@ -330,9 +361,8 @@ def _access(raw: tuple[list[int], list[int]]) -> Access:
     return Access(sum(requested), by_scope, sum(requested[4:]), sum(lanes))
 
 
-def _result(raw: dict[str, Any], stages: list[str]) -> LaunchResult:
-    names = ["", *stages]
-    grid = raw["grids"][0]
+def _result(raw: dict[str, Any], grid: dict[str, Any], job: Job) -> LaunchResult:
+    names = ["", *(stage[0] for stage in job.stages)]
     by_opcode: Counter[str] = Counter()
     stage_ops: dict[str, Counter[str]] = {name: Counter() for name in names}
     for _, op, count, stage in grid["counts"]:
@@ -345,11 +375,12 @@ def _result(raw: dict[str, Any], stages: list[str]) -> LaunchResult:
             _access(t["atomic"]),
             t["unique_loaded"],
             t["unique_stored"],
+            t["unique"],
         )
         for name, t in raw["traffic"].items()
     }
     return LaunchResult(
-        instructions=raw["instructions"],
+        instructions=by_opcode.total(),
         by_opcode=dict(by_opcode.most_common()),
         by_stage={n: StageCount(sum(c.values()), dict(c.most_common())) for n, c in stage_ops.items()},
         by_pc={pc: count for pc, _, count, _ in grid["counts"]},

@@ -216,12 +216,11 @@ def findings_of(answer: Answer, rendered: Rendered, module: Path, seconds: float
     def where(frames: list[explain.Frame]) -> str:
         return explain.place(frames, rendered, module)
 
+    path = module.with_name(FILES["source_mlir"])
+    source = path.read_text() if path.is_file() else ""
     if answer.status["status"] != "done":
-        source = module.with_name(FILES["source_mlir"])
-        return explain.of_death(
-            answer.status, answer.log, source.read_text() if source.exists() else "", seconds, where
-        )
-    native = explain.of_native(answer.log, where)
+        return explain.of_death(answer.status, answer.log, source, seconds, where)
+    native = explain.of_native(answer.log, source, where)
     if error := answer.result.get("error"):
         _raise_disk_full(error)
         return explain.of_exception(error, where) + native

@@ -28,6 +28,8 @@ MATRIX = (
     "dsv41_k1-gfx950-tp2-s6-r2",
     "dsv41_k1-gfx950-tp4-s17-r1-index",
 )
+# The two builds of the demo, which are also launched.
+DEMO = (MATRIX[0], MATRIX[2])
 
 
 def source_text(specs: Specs, build: str) -> str:

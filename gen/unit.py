@@ -21,9 +21,10 @@ Hints = Mapping[str, bool | int | str]
 class Expect:
     """What the code object of a unit must show.
 
-    `lds_bytes`, `kernarg_bytes`: static LDS and kernarg segment. `block`: threads of a workgroup.
-    `mfma`: stage -> matrix instructions of one wave, by the source MLIR: loops of constant bounds counted
-    out, branches taken; `mfma_open`: stages whose loops no plan can count out, not checked. `errata`: codes of the arch spec. `max_vgprs`: register budget, if planned.
+    `lds_bytes`, `kernarg_bytes`: static LDS and kernarg segment. `block`: threads of a workgroup. `mfma`:
+    stage -> matrix instructions of one wave, by the source MLIR: loops of constant bounds counted out,
+    branches taken; `mfma_open`: stages whose loops no plan can count out, not checked. `errata`: codes of the
+    arch spec. `max_vgprs`: register budget, if planned.
     """
 
     lds_bytes: int | None = None

@@ -122,7 +122,7 @@ class Epoch:
     marks: int
     ug_counters: int
     down_counters: int
-    ring: int
+    ring: int  # a power of two
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,6 @@ class Mixture:
     parts: int  # tasks of a unit
     pick_width: int  # picks of a unit
     k_block: int  # columns of x in LDS at a time
-    max_slots: int
-    max_units: int
     router_rows: int  # rows of a router group
     router_parts: int  # K parts
     shared_tasks: int  # shared units of a token tile
@@ -166,8 +164,10 @@ class FfnLds:
     starts: int  # first position of every expert
     bitmaps: int  # rows that picked an expert, 64 bits
     totals: int  # a word a wave, the counts of slots and units, a broadcast word
-    x: int
+    x: int  # rows of the routed gate/up
     xs: int
+    shared_x: int  # rows of the shared expert
+    shared_xs: int
     smq: int
     smc: int
     kept: int  # task, pick: 16 weighted results in bf16

@@ -28,6 +28,11 @@ _INF16 = 0x7F80
 UPPER_HALVES, LOWER_HALVES = 0x07060302, 0x05040100  # v_perm selectors: halves of (high, low)
 MX_FLOOR = 1  # code of an all-zero group
 _RECORD_FLOOR = {"ocp": 105, "fnuz": 106}  # code of amax = 1e-4, the floor of a KV record
+_ROUTED_FLOOR = {"ocp": 85, "fnuz": 86}  # code of amax = 1e-10, the floor of the routed experts' inputs
+
+
+def routed_floor(how: Strategy) -> int:
+    return _ROUTED_FLOOR[how.fp8]
 
 
 def record_floor(how: Strategy) -> int:
@@ -65,6 +70,11 @@ def bf16_high(word: Any) -> Any:
 def unpack(words: Sequence[Any]) -> list[Any]:
     """The bf16 values of packed words, as fp32, low half first."""
     return [half(w) for w in words for half in (bf16_low, bf16_high)]
+
+
+def packed(low: Any, high: Any) -> Any:
+    """One word of two fp32 that are bf16 values."""
+    return ll.perm(high.bitcast(Int32), low.bitcast(Int32), _UPPER_HALVES)
 
 
 def amax16(how: Strategy, words: Sequence[Any], values: Sequence[Any]) -> Any:

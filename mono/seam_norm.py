@@ -1,4 +1,5 @@
-"""Seam norm: a token's layer input to its RMS-normed MXFP8 row, published for wqkv.
+"""Seam norm: a token's sublayer input to its RMS-normed row, published: in K1 as MXFP8 for wqkv, in the FFN half
+as bf16 for the router and the quantiser.
 
 Waves 0..3 hold the token: thread i owns columns 8 i .. 8 i + 7 of each chunk of 2048, the last chunk half
 filled (waves 0 and 1). The order of the sum of squares is a promise: 24 values in order, a butterfly up,
@@ -7,6 +8,8 @@ the waves in pairs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import flydsl.expr as fx
@@ -49,23 +52,33 @@ def _read(c: Context, site: Site, token: Any) -> Any:
     return words, total
 
 
-def _chunk(c: Context, token: Any, q: int, words: list[Any], scale: Any, a: dict[str, Any]) -> None:
-    """Columns 8 i + 2048 q .. + 7: normed, weighted, rounded to bf16, quantised (3.4)."""
-    how, shape, scratch = c.build.how, c.build.shape, c.build.scratch
-    weights = fmt.unpack([a["w"][q][k] for k in range(4)])
+def _pairs(c: Context, words: list[Any], weight: Any, scale: Any) -> list[Any]:
+    """Eight columns normed, weighted, rounded to bf16 (3.4)."""
+    weights = fmt.unpack([weight[k] for k in range(4)])
     values = fmt.unpack(words)
-    pairs = [
-        fmt.bf16_pair(how, (values[k] * scale) * weights[k], (values[k + 1] * scale) * weights[k + 1])
+    return [
+        fmt.bf16_pair(c.build.how, (values[k] * scale) * weights[k], (values[k + 1] * scale) * weights[k + 1])
         for k in range(0, 8, 2)
     ]
+
+
+def _quantised(c: Context, token: Any, q: int, pairs: list[Any], normed_out: Any) -> None:
+    """K1's hand-on: MXFP8 to X8 / X8S, and bf16 to ``normed_out`` in builds for index layers."""
+    how, shape, scratch = c.build.how, c.build.shape, c.build.scratch
     values = fmt.unpack(pairs)
-    if a["normed_out"] is not None:
-        row = a["normed_out"] + fx.Int64(token * (shape.hidden * 2))
+    if normed_out is not None:
+        row = normed_out + fx.Int64(token * (shape.hidden * 2))
         ll.global_store(row, c.tid * 16 + q * CHUNK * 2, fx.Vector.from_elements(pairs, Int32))
     code = fmt.scale_code(how, lanes.quad_max(fmt.amax16(how, pairs, values)), fmt.MX_FLOOR)
     row = scratch.x8 + token * shape.hidden + q * CHUNK
     mailbox.store(c, row, c.tid * 8, fmt.pack8(values, fmt.multiplier(code)))
     _code(c, scratch.x8s + token * (shape.hidden // 8) + q * (CHUNK // 8), code)
+
+
+def _rounded(c: Context, token: Any, q: int, pairs: list[Any]) -> None:
+    """The FFN seam's hand-on: bf16 to NORMED, which the router and the quantiser read."""
+    row = c.build.ffn.scratch.normed + token * (c.build.shape.hidden * 2) + q * CHUNK * 2
+    mailbox.store(c, row, c.tid * 16, fx.Vector.from_elements(pairs, Int32))
 
 
 @ll.device
@@ -74,14 +87,31 @@ def _code(c: Context, region: Any, code: Any) -> None:
         mailbox.store(c, region, c.tid, code)
 
 
+@dataclass(frozen=True)
+class _To:
+    """Where a row goes: what takes eight columns of it, and its flag."""
+
+    hand_on: Callable[[Any, int, list[Any]], None]  # (token, chunk, pairs)
+    flags: int  # scratch offset of row 0's
+    count: int  # flags of a row
+
+
 def seam_norm(c: Context, tasks: Tasks, site: Site, attn_w: Any, normed_out: Any = None) -> None:
     """A token a task: LIN pairs to X8 / X8S and its two flags; ``normed_out`` in builds for index layers."""
     c = renew(c)
-    each(c, tasks, lambda token: _norm(c, site, token, attn_w, normed_out))
+    to = _To(lambda token, q, pairs: _quantised(c, token, q, pairs, normed_out), c.build.scratch.xrdy, 2)
+    each(c, tasks, lambda token: _norm(c, site, token, attn_w, to))
+
+
+def ffn_norm(c: Context, tasks: Tasks, site: Site, ffn_w: Any) -> None:
+    """A token a task: LIN pairs to a bf16 row of NORMED and its flag."""
+    c = renew(c)
+    to = _To(lambda token, q, pairs: _rounded(c, token, q, pairs), c.build.ffn.scratch.xrdy, 1)
+    each(c, tasks, lambda token: _norm(c, site, token, ffn_w, to))
 
 
 @ll.device
-def _norm(c: Context, site: Site, token: Any, attn_w: Any, normed_out: Any) -> None:
+def _norm(c: Context, site: Site, token: Any, weight: Any, to: _To) -> None:
     hidden = c.build.shape.hidden
     chunks = hidden // CHUNK
     words = [ll.undef(Int32) for _ in range(4 * (chunks + 1))]
@@ -90,20 +120,20 @@ def _norm(c: Context, site: Site, token: Any, attn_w: Any, normed_out: Any) -> N
         for q in range_constexpr(chunks + 1):
             column = c.tid * 16 + q * CHUNK * 2
             inside = column if q < chunks else fx.min(column, Int32(hidden * 2 - 16))
-            weights[q] = ll.global_load(attn_w, inside, count=4)
+            weights[q] = ll.global_load(weight, inside, count=4)
         words, total = _read(c, site, token)
         total = lanes.sum_up(total)
         if c.lane == lanes.LAST_LANE:
             ll.lds_store(c.lds, c.build.seam.red + c.wave * 4, total)
     fx.barrier()
+    hand_on = to.hand_on
     if c.wave < THREADS_WAVES:
         s = ll.lds_load(c.lds, c.build.seam.red, count=4)
         mean = ll.fma((s[0] + s[1]) + (s[2] + s[3]), Float32(1.0 / hidden), Float32(c.build.numerics.rms_eps))
         scale = ll.rsq(mean)
-        a = {"w": weights, "normed_out": normed_out}
         for q in range_constexpr(chunks):
-            _chunk(c, token, q, words[4 * q : 4 * q + 4], scale, a)
+            hand_on(token, q, _pairs(c, words[4 * q : 4 * q + 4], weights[q], scale))
         if c.wave < (hidden % CHUNK) // 512:
-            _chunk(c, token, chunks, words[4 * chunks :], scale, a)
-    mailbox.publish(c, c.build.scratch.xrdy + token * 16, 2)
+            hand_on(token, chunks, _pairs(c, words[4 * chunks :], weights[chunks], scale))
+    mailbox.publish(c, to.flags + token * (8 * to.count), to.count)
     fx.barrier()

@@ -18,9 +18,9 @@ from flydsl.expr import const_expr, range_constexpr
 from flydsl.expr.typing import Float32, Int32
 
 from . import formats as fmt
-from . import lanes, mailbox
+from . import lanes, mailbox, peers
 from . import lowlevel as ll
-from .build import Tasks
+from .build import Site, Tasks
 from .context import Context, each, renew
 
 LINE = 512  # bytes of a line
@@ -48,9 +48,9 @@ def _fold(c: Context, token: Any, at: Any, a: dict[str, Any]) -> list[Any]:
     old = [ll.global_load(a["res_in"], row + step * o) for o in range(4)]
     if not a["fold"]:
         return old
-    x = _columns(ll.global_load(a["pend"], at + token * step))
     post = ll.global_load(a["post_in"], token * 16, Float32, 4)
     comb = [ll.global_load(a["comb_in"], (token * 64, 16 * i), Float32, 4) for i in range(4)]
+    x = _columns(a["pend"](token, at))
     rows = [_columns(w) for w in old]
     out = []
     for o in range(4):
@@ -175,9 +175,13 @@ def seam_slice(
     fold: bool,
 ) -> None:
     """Slices: R to res_out, LIN and PMIX pairs to the scratch. ``fold`` off takes res_in as it is."""
+
+    def word(token: Any, at: Any) -> Any:
+        return ll.global_load(pend, at + token * (c.build.shape.hidden * 2))
+
     a = {
         "res_in": res_in,
-        "pend": pend,
+        "pend": word,
         "post_in": post_in,
         "comb_in": comb_in,
         "pre_in": pre_in,
@@ -186,6 +190,36 @@ def seam_slice(
         "fold": fold,
     }
     c = renew(c)
+    each(c, tasks, lambda task: _slice(c, task, a))
+
+
+def ffn_slice(
+    c: Context,
+    tasks: Tasks,
+    site: Site,
+    res_in: Any,
+    post_in: Any,
+    comb_in: Any,
+    pre_in: Any,
+    hc_fn: Any,
+    res_out: Any,
+) -> None:
+    """Slices of the FFN seam: what is folded in is the ranks' summed attention output (FFN math 2.1)."""
+    c = renew(c)
+
+    def word(token: Any, at: Any) -> Any:
+        return peers.rank_sum(c, site, c.build.ffn.peer.attn, token, at >> 1)
+
+    a = {
+        "res_in": res_in,
+        "pend": word,
+        "post_in": post_in,
+        "comb_in": comb_in,
+        "pre_in": pre_in,
+        "hc_fn": hc_fn,
+        "res_out": res_out,
+        "fold": True,
+    }
     each(c, tasks, lambda task: _slice(c, task, a))
 
 

@@ -86,3 +86,4 @@ def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, region: 
         ),
         lambda first, live, early: _out(c, tasks, region, first, live),
     )
+    fx.barrier()  # the FFN half lays its own members over the LDS

@@ -6,7 +6,6 @@ stage gives one wrong verdict and the rest of the table stays meaningful.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,24 +20,12 @@ from .formats import F64
 from .formula import terms_of
 from .interval import Interval
 from .judging import quantised, stored
+from .launch import Launch
 from .quant import RECORD, Blocks
 from .regions import Intermediates, unpack
 from .sizes import K1Sizes, SumOrder
 from .verdict import Judge, Verdict
 from .weights import K1Weights
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What a launch left behind.
-
-    `outputs` by launch-argument name (res_out, post_out, comb_out, pre_out, swa, q, kt, klen, and in index
-    builds normed_out and qr_out), `regions` by scratch-region name, and the tag the launch ran under.
-    """
-
-    outputs: Mapping[str, Tensor]
-    regions: Mapping[str, Tensor]
-    tag: int
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from ..specs.schema import NumericsSpec
 from . import attention_back as back
 from . import router, seam
 from .bounds import Operand, Value
-from .compare import Launch
 from .experts import Picks
 from .ffn import Ffn, FfnCase, FfnOutputs
 from .ffn_bounds import FfnBounds, by_token, rows_of, stacked
@@ -26,6 +25,7 @@ from .formats import F64
 from .formula import terms_of
 from .interval import Interval
 from .judging import quantised, stored
+from .launch import Launch
 from .layer_regions import FfnIntermediates, unpack_ffn
 from .layer_sizes import LayerOrder, LayerSizes
 from .layer_weights import FfnWeights

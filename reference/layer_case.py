@@ -172,7 +172,7 @@ def make_ffn_case(
     model: ModelSpec, *, rows: int, tp: int, fp8: str = "ocp", seed: int = 0, padded: int | None = None
 ) -> FfnCase:
     """A step of the FFN launch: partials, residual and gates are drawn; padded rows have zero partials."""
-    k1 = make_case(model, rows=rows, tp=tp, ratio=0, seed=seed, fp8=fp8, padded=padded)
+    k1 = make_case(model, rows=rows, tp=tp, ratio=0, seed=seed, fp8=fp8, padded=padded, contexts=(100,))
     draws = Draws(seed, f"ffn/{rows}/{tp}")
     part = draws.normal(tp, rows, model.hidden) * (0.5 * tp**-0.5) * k1.live[None, :, None]
     return FfnCase(rows, tp, fp8, seed, part.to(F32).to(BF16), **_seam_inputs(k1))

@@ -14,11 +14,12 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from .attention_back import Split
+from .attention_back import Split, live_chunks
 from .experts import Picks
 from .ffn import FfnOutputs, RankFfn
 from .formats import F32, FLAVOURS
-from .k2 import RankBack
+from .k2 import K2Outputs, RankBack
+from .launch import Launch
 from .layer_sizes import LayerOrder, LayerSizes
 from .quant import Blocks
 from .regions import pairs_of, words_of
@@ -251,3 +252,27 @@ def pack_ffn(
         "ugf": _flags(up_tasks(ids, order, sizes), tag),
         "ffn": pairs_of(torch.stack([r.partial for r in out.ranks]), tag),
     }
+
+
+# ------------------------------------------------------------------ whole launches
+
+
+def ffn_launches(out: FfnOutputs, order: LayerOrder, sizes: LayerSizes, tag: int) -> list[Launch]:
+    """What an FFN launch with these results leaves behind on every rank."""
+    return [Launch(out.tensors(), pack_ffn(out, rank, order, sizes, tag), tag) for rank in out.ranks]
+
+
+def k2_launches(
+    out: K2Outputs, order: LayerOrder, sizes: LayerSizes, tag: int, keys_inside: bool = False
+) -> list[Launch]:
+    """What a K2 launch with these results leaves behind on every rank."""
+    rows = out.ffn.lin.shape[0]
+    live, outputs = live_chunks(out.klen[:rows], order, sizes), out.tensors(keys_inside)
+    return [
+        Launch(
+            outputs,
+            pack_back(own, out.ffn.attn, live, sizes, tag) | pack_ffn(out.ffn, rank, order, sizes, tag),
+            tag,
+        )
+        for own, rank in zip(out.back, out.ffn.ranks, strict=True)
+    ]

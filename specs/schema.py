@@ -135,8 +135,17 @@ class Gemv(Spec):
     pass_width: Count | Auto
     expert_k_block: Annotated[
         Count | Literal["whole"],
-        Field(description="K columns of x that the routed gate/up holds in LDS at a time; whole: all of them"),
+        Field(description="K columns of x that routed gate/up holds in LDS at a time; whole: all of them"),
     ] = "whole"
+
+
+class Layers(Spec):
+    """How a layer is put together from launches."""
+
+    index_keys: Annotated[
+        Literal["k2", "launch"],
+        Field(description="who makes an index layer's key table: K2 itself, or a launch before it"),
+    ] = "k2"
 
 
 class Rows(Spec):
@@ -165,6 +174,7 @@ class ArchSpec(Spec):
     cache: CacheModifiers
     memory: Memory
     gemv: Gemv
+    layers: Layers = Layers()
     rows: Rows
     tp: tuple[Count, ...]
 
@@ -275,6 +285,14 @@ class Quantisation(Spec):
     expert_code_range: tuple[int, int]
 
 
+class Loaded(Spec):
+    """Weights that vLLM itself holds on one rank, before any copies of ours."""
+
+    tp: Count
+    gib: Annotated[float, Field(gt=0)]
+    source: str
+
+
 class ModelSpec(Spec):
     """One model: every value of its published config that a layer's computation depends on."""
 
@@ -298,6 +316,7 @@ class ModelSpec(Spec):
     draft: Draft
     quantisation: Quantisation
     windows: Annotated[tuple[Count, ...], Field(description="window list widths that builds exist for")]
+    loaded: tuple[Loaded, ...] = ()
 
 
 # ---------------------------------------------------------------- builds

@@ -210,6 +210,35 @@ void write_marks(Wave& w, const u32* at, u64 ok, u32 row, u32 bytes = 4 * N) {
   }
 }
 
+// Two lanes that write different data to one address in one instruction: the winner is not specified.
+template <u32 N>
+void check_conflicts(Wave& w, const Code& c, const u32* at, u64 ok, const u32* d) {
+  u32 last = 0;
+  bool rising = true, first = true;
+  for (u64 left = ok; left && rising; left &= left - 1) {
+    const u32 a = at[std::countr_zero(left)];
+    rising = first || a > last;
+    last = a;
+    first = false;
+  }
+  if (rising) return;
+  u8 slot[256];
+  std::memset(slot, 0xff, sizeof slot);
+  for (u64 left = ok; left; left &= left - 1) {
+    const u32 i = static_cast<u32>(std::countr_zero(left));
+    u32 h = (at[i] * 0x9e3779b1u) >> 24;
+    while (slot[h] != 0xff && at[slot[h]] != at[i]) h = (h + 1) & 255;
+    if (slot[h] == 0xff) {
+      slot[h] = static_cast<u8>(i);
+      continue;
+    }
+    for (u32 k = 0; k < N; ++k)
+      if (d[k * kLanes + i] != d[k * kLanes + slot[h]])
+        return report(w, c, "lds-conflict", "lanes " + std::to_string(slot[h]) + " and " + std::to_string(i) + " write different data to LDS address " +
+                      std::to_string(at[i]) + " in one instruction", static_cast<int>(i));
+  }
+}
+
 u32 offset16(const Code& c) { return static_cast<u32>(c.inst->imm) & 0xffff; }
 
 template <u32 N>
@@ -283,6 +312,7 @@ void write_one(Wave& w, const Code& c, int operand, u32 offset, u32 align, bool 
   const u32 row = c.src[operand].index;
   if (w.check) {
     if (w.grid->machine->options.lds_race) lds_access(w, c, at, ok, 4 * N, true);
+    check_conflicts<N>(w, c, at, ok, w.row(row));
     write_marks<N>(w, at, ok, row);
   }
   write_at<N>(w, at, ok, w.row(row));

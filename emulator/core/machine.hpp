@@ -202,6 +202,8 @@ struct Span {                // of one workgroup in one stage, in machine ticks
 struct Grid {
   Machine* machine = nullptr;
   std::string kernel;
+  u32 rank = 0;
+  Grid* after = nullptr;               // the launch before on this rank
   Program* program = nullptr;
   u32 workgroups = 0, waves_per_group = 1, lds_bytes = 0;
   std::vector<Stage> stages;
@@ -219,6 +221,7 @@ struct Grid {
 
 struct LaunchSpec {
   std::string kernel;
+  u32 rank = 0;                        // launches of one rank run one after the other, ranks side by side
   u32 entry = 0;                       // index of the first instruction
   u32 workgroups = 1, workitems = 64, lds_bytes = 0, vgprs = 256, accum_offset = 256;
   u64 kernarg = 0;
@@ -247,8 +250,10 @@ class Machine {
 
  private:
   bool round(Grid& grid, bool wake_all);
+  std::vector<Grid*> active() const;   // grids that run now: the first unfinished one of each rank
   void report_waiting(Grid& grid);
   void visit_order(Grid& grid);
+  u32 burst();
 };
 
 // Interpreter: at most `budget` instructions, or until the wave yields.

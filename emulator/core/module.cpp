@@ -102,6 +102,7 @@ nb::dict traffic_dict(const Buffer& b) {
   }
   d["unique_loaded"] = b.unique(false);
   d["unique_stored"] = b.unique(true);
+  d["unique"] = b.unique_touched();
   return d;
 }
 
@@ -128,6 +129,7 @@ nb::dict grid_dict(const Grid& g) {
 LaunchSpec spec_of(const nb::dict& d) {
   LaunchSpec s;
   s.kernel = get<std::string>(d, "kernel", "");
+  s.rank = get<u32>(d, "rank", 0);
   s.workgroups = get<u32>(d, "workgroups", 1);
   s.workitems = get<u32>(d, "workitems", 64);
   s.lds_bytes = get<u32>(d, "lds_bytes", 0);

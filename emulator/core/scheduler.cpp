@@ -68,6 +68,9 @@ Grid& Machine::add_grid(Program& program, const LaunchSpec& s) {
   Grid& g = *owned;
   g.machine = this;
   g.kernel = s.kernel;
+  g.rank = s.rank;
+  for (auto& before : grids)
+    if (before->rank == s.rank) g.after = before.get();
   g.program = &program;
   g.workgroups = s.workgroups;
   g.waves_per_group = (s.workitems + kLanes - 1) / kLanes;
@@ -123,6 +126,12 @@ void Machine::visit_order(Grid& g) {
   for (std::size_t i = g.order.size(); i > 1; --i) std::swap(g.order[i - 1], g.order[random.below(i)]);
 }
 
+// Bursts of all lengths: short ones find races between neighbours, long ones those between distant places.
+u32 Machine::burst() {
+  const u64 longest = std::min<u64>(options.quantum, u64{1} << random.below(13));
+  return 1 + static_cast<u32>(random.below(longest));
+}
+
 // One turn for everybody who can run. True: somebody did.
 bool Machine::round(Grid& g, bool wake_all) {
   visit_order(g);
@@ -139,7 +148,7 @@ bool Machine::round(Grid& g, bool wake_all) {
         Wave& w = wg.waves[(first + k) % g.waves_per_group];
         if (w.state == State::sleeping && (stores != w.seen_stores || (wake_all && pass == 0))) w.state = State::running;
         if (w.state != State::running) continue;
-        run_wave(w, shuffled ? 16 + static_cast<u32>(random.below(options.quantum)) : options.quantum);
+        run_wave(w, shuffled ? burst() : options.quantum);
         here = true;
         if (stop) return true;
       }
@@ -150,34 +159,51 @@ bool Machine::round(Grid& g, bool wake_all) {
   return ran;
 }
 
+namespace {
+bool finished(const Grid& g) {
+  return std::all_of(g.groups.begin(), g.groups.end(), [](const auto& wg) { return wg->live == 0; });
+}
+}  // namespace
+
+std::vector<Grid*> Machine::active() const {
+  std::vector<Grid*> now;
+  for (const auto& g : grids)
+    if (!finished(*g) && (!g->after || finished(*g->after))) now.push_back(g.get());
+  return now;
+}
+
 void Machine::run() {
-  u64 idle = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
+  u64 idle = 0, quiet_rounds = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
   while (!stop) {
-    bool live = false, ran = false;
-    for (auto& g : grids)
-      for (auto& wg : g->groups) live |= wg->live != 0;
-    if (!live) return;
-    for (auto& g : grids) ran |= round(*g, false);
+    bool ran = false;
+    const std::vector<Grid*> now = active();
+    if (now.empty()) return;
+    // A starved workgroup also gets its turn when the others run but get nowhere: they may spin on it without sleeping.
+    const bool wake = options.order == Order::starve && quiet_rounds > 4;
+    // A random schedule lets ranks drift apart, up to a whole launch where the kernels admit it.
+    for (Grid* g : now)
+      if (options.order != Order::random || now.size() == 1 || random.next() & 1) ran |= round(*g, wake);
     if (stop) return;
     u64 passed = 0;
     for (auto& g : grids)
       for (auto& wg : g->groups) passed += wg->epoch + (g->waves_per_group - wg->live);
-    if (stores != last_stores || passed != last_passed) idle = 0, quiet_since = ticks;
+    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks;
+    else ++quiet_rounds;
     last_stores = stores;
     last_passed = passed;
     if (!ran) {
       bool busy = false;  // a starved workgroup that is not waiting, only slow
-      for (auto& g : grids)
+      for (Grid* g : now)
         for (const Wave& w : g->waves) busy |= w.state == State::running;
       if (!busy && ++idle > options.idle_rounds) {
-        for (auto& g : grids) report_waiting(*g);
+        for (Grid* g : now) report_waiting(*g);
         return;
       }
       clock_skip += 64;
-      for (auto& g : grids) ran |= round(*g, true);
+      for (Grid* g : now) ran |= round(*g, true);
     }
     if (!ran || ticks - quiet_since > kSpinLimit) {
-      for (auto& g : grids) report_waiting(*g);
+      for (Grid* g : now) report_waiting(*g);
       return;
     }
     if (options.max_instructions && ticks > options.max_instructions) {

@@ -123,7 +123,8 @@ def ballot(condition: Any) -> Any:
 
 def lowest_bit(mask: Any) -> Any:
     """Number of the lowest set bit of an i64; 64 if there is none."""
-    false = _arith.ConstantOp(T.i1, ir.IntegerAttr.get(T.i1, 0)).result
+    bit = ir.IntegerType.get_signless(1)
+    false = _arith.ConstantOp(bit, ir.IntegerAttr.get(bit, 0)).result
     found = _llvm.call_intrinsic(T.i64, "llvm.cttz.i64", [raw(mask), false], [], [])
     return Int32(_arith.TruncIOp(T.i32, found).result)
 

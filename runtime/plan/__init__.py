@@ -11,9 +11,11 @@ from .abi import Abi, Argument
 from .base import KernelPlan
 from .export import refusal_json, to_data, to_json
 from .ffn.launch import FfnPlan
-from .k1 import K1Plan
+from .k1.launch import K1Plan
 from .k2.launch import K2Plan
+from .keylist import KeyListPlan
 from .keys import BadBuildId, BuildKey
+from .layer import LayerPlan, plan_layer
 from .planner import plan_ffn, plan_k1, plan_k2, plan_of
 from .support import SpecSet, key_reasons, nearest
 from .unsupported import Code, Reason, Unsupported
@@ -29,6 +31,8 @@ __all__ = [
     "K1Plan",
     "K2Plan",
     "KernelPlan",
+    "KeyListPlan",
+    "LayerPlan",
     "Reason",
     "SpecSet",
     "Unsupported",
@@ -38,6 +42,7 @@ __all__ = [
     "plan_ffn",
     "plan_k1",
     "plan_k2",
+    "plan_layer",
     "plan_of",
     "refusal_json",
     "to_data",

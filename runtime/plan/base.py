@@ -1,7 +1,7 @@
 """What the plan of every kernel kind holds, and the contradictions that each plan is searched for.
 
-A kind adds its own numbers in a subclass; its stages, sites, regions, LDS, arguments and costs live in files of its
-own. gen, the host and the command line read the fields below of any kind.
+A kind adds its own numbers in a subclass; its stages, sites, regions, LDS, arguments and costs live in files
+of its own. gen, the host and the command line read the fields below of any kind.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ from .arith import cdiv
 from .dims import SLICE_COLUMNS, Dims
 from .lds import WAVES
 from .passes import Passes
-from .placement import GemvShape, Stage, slices_of
+from .placement import GemvShape, Stage
 from .scratch import Scratch
+from .seam import slices_of
 from .strategy import Strategy
 from .traffic import Traffic
 
@@ -44,8 +45,8 @@ class MfmaCount:
     """Matrix instructions of one stage.
 
     `static`: in one wave's source, every task of a workgroup, the loop over `passes` once. `executed`: by all
-    waves of the launch, at most. `clocks`: matrix-pipe clocks of the busiest SIMD. `exact`: the source has just
-    as many; not where a loop runs until a count that only the launch knows.
+    waves of the launch, at most. `clocks`: matrix-pipe clocks of the busiest SIMD. `exact`: the source has
+    just as many; not where a loop runs until a count that only the launch knows.
     """
 
     stage: str

@@ -125,6 +125,7 @@ def shape_reasons(model: ModelSpec, tp: int) -> list[Reason]:
         ("o_lora_rank", at.o_lora_rank, 2 * TILE_ROWS, "32-row tasks of wo_a"),
         ("moe.intermediate", moe.intermediate, tp * 2 * TILE_ROWS, "32-column groups a rank"),
         ("moe.experts", moe.experts, 64, "a wave's lanes of the route table"),
+        ("draft.experts", model.draft.experts, 64, "a wave's lanes of the route table"),
     ]
     return [
         Reason(

@@ -1,4 +1,5 @@
-"""The scratch of a whole layer, one buffer a step width, and the peer buffer: K1, K2 and FFN launch agree on both.
+"""The scratch of a whole layer, one buffer a step width, and the peer buffer: K1, K2 and FFN launch agree on
+both.
 
 Invariants
  - One layout a (arch, TP size, rows, mixture): a region's place does not depend on ratio, fold or index.
@@ -15,12 +16,13 @@ from ...specs.schema import ArchSpec, ModelSpec
 from .dims import Dims, dims_of
 from .ffn.regions import ffn_regions, peer_regions
 from .ffn.shape import FfnShape, shape_of
+from .k1.regions import k1_regions
 from .k2.lds import split_of
 from .k2.regions import attention_regions, key_flags
 from .k2.stages import AttentionShape, attention_shape
 from .keys import BuildKey
 from .placement import grid_of
-from .scratch import Declared, Scratch, k1_regions, lay_out, misfits
+from .scratch import Declared, Scratch, lay_out, misfits
 from .strategy import strategy_of
 from .unsupported import Code, Reason, Unsupported
 

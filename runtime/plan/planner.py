@@ -5,8 +5,9 @@ from __future__ import annotations
 from ...specs.schema import ArchSpec, ModelSpec
 from .base import KernelPlan
 from .ffn.launch import FfnPlan, make_ffn
-from .k1 import K1Plan, make_k1
+from .k1.launch import K1Plan, make_k1
 from .k2.launch import K2Plan, make_k2
+from .keylist import make_keylist
 from .keys import BuildKey
 from .support import SpecSet, key_reasons, model_of, nearest
 from .unsupported import Unsupported
@@ -14,12 +15,14 @@ from .width import WidthReport, width_report
 
 
 def plan_of(specs: SpecSet, key: BuildKey) -> KernelPlan:
-    """The plan of `key`, of its kind's class; Unsupported with every reason and the nearest supported build."""
+    """The plan of `key`, of its kind's class; Unsupported with every reason and the nearest build."""
     model, arch, report = _admitted(specs, key)
     if key.kind == "k1":
         return make_k1(model, arch, key, report)
     if key.kind == "k2":
         return make_k2(model, arch, key, report)
+    if key.kind == "keylist":
+        return make_keylist(model, arch, key, report)
     return make_ffn(model, arch, key, report)
 
 

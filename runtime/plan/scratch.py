@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .arith import align_up
-from .dims import Dims
-from .placement import K_PARTS, slices_of
 
 ALIGN = 256
 PAIR_BYTES = 8
@@ -135,7 +133,8 @@ def misfits(layout: Scratch, needed: Iterable[Declared]) -> list[str]:
             faults.append(f"{one.name}: not in the layout")
         elif region.bytes < one.bytes:
             faults.append(
-                f"{one.name}: needs {one.bytes} bytes, the layout has {region.bytes}{_victims(layout, region, one.bytes)}"
+                f"{one.name}: needs {one.bytes} bytes, the layout has {region.bytes}"
+                + _victims(layout, region, one.bytes)
             )
         elif region.kind != one.kind:
             faults.append(f"{one.name}: is {region.kind} in the layout and {one.kind} in the build")
@@ -147,67 +146,6 @@ def _victims(layout: Scratch, region: Region, needed: int) -> str:
     end = region.offset + needed
     hit = [r for r in layout.regions if r.offset >= region.end and r.offset < end]
     return "".join(f"; would write {min(end, r.end) - r.offset} of {r.bytes} bytes of {r.name}" for r in hit)
-
-
-def k1_regions(d: Dims, rows: int) -> tuple[Declared, ...]:
-    """K1's regions. K2's FFN half shares x8 and x8s; its seam reuses lin and pmix under its own tag."""
-    pairs, both = PAIR_BYTES, ("k1", "k2")
-    return (
-        data_region("x8", d.hidden * rows, "e4m3x4", "norm", "wqkv", both, f"t*{d.hidden // 4} + c/4"),
-        data_region(
-            "x8s",
-            d.hidden // d.mx_group * 4 * rows,
-            "i32",
-            "norm",
-            "wqkv",
-            both,
-            f"t*{d.hidden // d.mx_group} + c/{d.mx_group}",
-        ),
-        Declared(
-            "xrdy", K_PARTS * pairs * rows, "flags", "flag", "norm", "wqkv", ("k1",), f"{K_PARTS}*t + half"
-        ),
-        Declared(
-            "qkvp",
-            K_PARTS * d.qkv_rows * pairs * rows,
-            "pairs",
-            "f32",
-            "wqkv",
-            "qkv",
-            ("k1",),
-            f"(half*S + t)*{d.qkv_rows} + n",
-        ),
-        data_region("qx8", d.q_rank * rows, "e4m3x4", "qkv", "wq_b", ("k1",), f"t*{d.q_rank // 4} + n/4"),
-        data_region(
-            "qx8s",
-            d.q_rank // d.mx_group * 4 * rows,
-            "i32",
-            "qkv",
-            "wq_b",
-            ("k1",),
-            f"t*{d.q_rank // d.mx_group} + n/{d.mx_group}",
-        ),
-        Declared("qrdy", pairs * rows, "flags", "flag", "qkv", "wq_b", ("k1",), "t"),
-        Declared(
-            "lin",
-            d.hidden // 2 * pairs * rows,
-            "pairs",
-            "bf16x2",
-            "slice",
-            "norm",
-            both,
-            f"(t*{d.hidden} + c)/2",
-        ),
-        Declared(
-            "pmix",
-            slices_of(d) * (d.mix + 1) * pairs * rows,
-            "pairs",
-            "f32",
-            "slice",
-            "gate",
-            both,
-            f"(slice*S + t)*{d.mix + 1} + j",
-        ),
-    )
 
 
 def data_region(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...specs.schema import ArchSpec, ModelSpec
+from .dims import dims_of, shape_reasons
+from .ffn.regions import ffn_regions
 from .keys import DEFAULT_RATIO, WITHOUT_RATIO, BuildKey
+from .layout import ffn_shape, fits, layer_layout
 from .unsupported import Code, Reason, Unsupported
 from .width import width_report
 
@@ -48,6 +51,7 @@ def key_reasons(specs: SpecSet, key: BuildKey) -> list[Reason]:
         )
     else:
         reasons += _layer_kind_reasons(model, key)
+        reasons += model_routing_reasons(model) if key.kind in ("k2", "ffn") else []
     if arch is None:
         reasons.append(
             Reason(
@@ -65,7 +69,64 @@ def key_reasons(specs: SpecSet, key: BuildKey) -> list[Reason]:
                 "take one of these, or extend tp in the arch spec",
             )
         )
+        reasons += shape_reasons(model, key.tp) if model is not None and key.tp > 0 else []
     return reasons + (_row_reasons(model, arch, key) if model is not None else [])
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How a layer of a running model routes, as its host code reports it."""
+
+    experts: int
+    per_token: int
+    scoring: str
+    renormalise: bool
+    scaling: float
+    limit: float
+    shared_experts: int = 1
+    by_hash: bool = False
+
+
+def routing_reasons(model: ModelSpec, found: Routing, *, draft: bool = False) -> list[Reason]:
+    """Why the kernels would not compute what a layer that routes like `found` means; empty if they do."""
+    moe = model.moe
+    counts = (
+        (model.draft.experts, model.draft.experts_per_token)
+        if draft
+        else (moe.experts, moe.experts_per_token)
+    )
+    pairs = (
+        ("routed experts", found.experts, counts[0]),
+        ("experts a row", found.per_token, counts[1]),
+        ("scoring", found.scoring, moe.scoring),
+        ("renormalised", found.renormalise, True),
+        ("routed scaling", found.scaling, moe.routed_scaling),
+        ("SwiGLU limit", found.limit, moe.swiglu_limit),
+        ("shared experts", found.shared_experts, 1),
+        ("routes by hash", found.by_hash, False),
+    )
+    fix = "leave the layer to vLLM, or take a model spec that says so"
+    return [
+        Reason(Code.ROUTING_UNKNOWN, f"{what}: {got}, the kernels compute {want}", fix)
+        for what, got, want in pairs
+        if got != want
+    ]
+
+
+def model_routing_reasons(model: ModelSpec) -> list[Reason]:
+    """The same of a model spec: what its own routing states and the kernels do not compute."""
+    moe = model.moe
+    own = Routing(
+        moe.experts,
+        moe.experts_per_token,
+        moe.scoring,
+        moe.norm_topk_prob,
+        moe.routed_scaling,
+        moe.swiglu_limit,
+        moe.shared_experts,
+        moe.hash_layers > 0,
+    )
+    return routing_reasons(model, own)
 
 
 def _kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
@@ -154,11 +215,12 @@ def _layer_kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
 
 def _row_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason]:
     try:
-        limit = width_report(model, arch).limit
+        report = width_report(model, arch)
     except Unsupported as refused:
         return list(refused.reasons)
+    limit = report.limit
     if 1 <= key.rows <= limit.rows:
-        return []
+        return _layout_reasons(model, arch, key, report.width)
     return [
         Reason(
             Code.ROWS_OUT_OF_RANGE,
@@ -166,6 +228,19 @@ def _row_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason
             f"take at most {limit.rows} rows" if key.rows > 0 else "take 1 or more",
         )
     ]
+
+
+def _layout_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey, width: int) -> list[Reason]:
+    """Why a draft's FFN launch cannot run on the target's scratch; other builds have one of their own."""
+    if key.kind != "ffn" or not key.draft or key.tp not in arch.tp:
+        return []
+    d = dims_of(model, key.tp, draft=True)
+    try:
+        target = layer_layout(model, arch, key, width, draft=False)
+        fits(key.id, target, ffn_regions(d, ffn_shape(model, arch, d, key.rows, width)))
+    except Unsupported as refused:
+        return list(refused.reasons)
+    return []
 
 
 def nearest(specs: SpecSet, key: BuildKey) -> BuildKey | None:

@@ -61,7 +61,7 @@ _ABOUT = {
     Code.DRAFT_UNKNOWN: "A draft build whose ratio or window no draft layer of the model has.",
     Code.NOT_OF_THIS_KIND: "The kernel kind does not depend on that part of the build id.",
     Code.ROUTING_UNKNOWN: "The layer's routing is not the one that the kernels compute.",
-    Code.LAYOUT_MISFIT: "A scratch or peer region that the build uses is not in the layout, or is too small there.",
+    Code.LAYOUT_MISFIT: "A region that the build uses is not in the layout it was given, or too small there.",
     Code.MFMA_MISSING: "The arch spec lists no matrix instruction that a stage could use.",
     Code.LDS_TOO_SMALL: "A stage needs more LDS than one workgroup may allocate, at any pass width.",
     Code.PASS_WIDTH_TOO_WIDE: "The pass width that the arch spec states does not fit.",

@@ -1,4 +1,5 @@
-"""Wait sites of K1: who waits for whom, on which region, and when a wait gives up (attention.md 5.7, 5.9).
+"""Wait sites of a launch: who waits for whom, on which region, and when a wait gives up (attention.md 5.7,
+5.9).
 
 Invariants
  - A site's consumer comes after its producer in program order. With every workgroup resident and walking
@@ -14,9 +15,7 @@ from typing import Literal
 
 from ...specs.schema import ArchSpec
 from .arith import cdiv, ceil_pow2
-from .dims import SLICE_COLUMNS, Dims
-from .placement import K_PARTS, STAGE_ORDER, Stage, gate_groups, gate_slices
-from .traffic import ROW_LANES, norm_chunks, qkv_loads
+from .placement import Stage
 
 Space = Literal["scratch", "peer", "epoch"]
 """Which buffer a region lies in."""
@@ -96,42 +95,14 @@ def poll_limit(arch: ArchSpec) -> int:
     return ceil_pow2(cdiv(GIVE_UP_SECONDS * 10**9, int(arch.memory.mall_latency.value) + sleep_ns))
 
 
-def sites_of(d: Dims, rows: int, arch: ArchSpec) -> tuple[Site, ...]:
-    """K1's wait sites in program order; ids start at 1, since 0 means no site."""
-    limit = poll_limit(arch)
-    slices, columns = d.hidden // SLICE_COLUMNS, d.mix + 1
-    norm_loads = norm_chunks(d) * 4 // 2  # 8 columns = 4 pairs a chunk, two a load
-    qkvp, lanes = K_PARTS * d.qkv_rows, gate_groups(d) * columns
-    sites = (
-        ("norm_lin", "norm", "slice", "lin", "pairs", d.hidden // 2, ROW_LANES, 2, batches_of(norm_loads)),
-        (
-            "gate_pmix",
-            "gate",
-            "slice",
-            "pmix",
-            "pairs",
-            slices * columns,
-            lanes,
-            1,
-            batches_of(gate_slices(d)),
-        ),
-        ("wqkv_xrdy", "wqkv", "norm", "xrdy", "flags", rows, rows, 1, (1,)),
-        ("qkv_qkvp", "qkv", "wqkv", "qkvp", "pairs", qkvp, ROW_LANES, 2, batches_of(qkv_loads(d))),
-        ("wq_b_qrdy", "wq_b", "qkv", "qrdy", "flags", rows, rows, 1, (1,)),
-    )
-    return tuple(Site(i + 1, *one, limit, True) for i, one in enumerate(sites))
-
-
 def batches_of(loads: int) -> tuple[int, ...]:
     """`loads` loads cut into poll batches of at most `BATCH`."""
     full, rest = divmod(loads, BATCH)
     return (BATCH,) * full + ((rest,) if rest else ())
 
 
-def order_faults(
-    sites: Sequence[Site], stages: Sequence[Stage], wanted: Sequence[str] = STAGE_ORDER
-) -> list[str]:
-    """Sites whose producer does not come before its consumer, or that name no stage; stages not as `wanted`."""
+def order_faults(sites: Sequence[Site], stages: Sequence[Stage], wanted: Sequence[str]) -> list[str]:
+    """Sites whose producer does not come before its consumer or name no stage, or stages not as `wanted`."""
     order = {s.name: i for i, s in enumerate(stages)}
     faults = [f"{s.name}: no stage {x!r}" for s in sites for x in (s.stage, s.producer) if x not in order]
     faults += [

@@ -16,9 +16,11 @@ from .arith import cdiv
 from .dims import TILE_ROWS, Dims, dims_of, shape_reasons
 from .ffn.lds import deciding, moe_structs
 from .ffn.shape import ROUTER_PARTS, k_block_of, pick_width_of
+from .k1.lds import front_struct
+from .k1.stages import grid_reasons, wq_b_span
 from .k2.lds import gemv_struct, split_of
-from .lds import front_struct, seam_struct
-from .placement import grid_of, grid_reasons, residency_reasons, slices_of
+from .placement import grid_of, residency_reasons
+from .seam import seam_struct, slices_of
 from .strategy import strategy_of, strategy_reasons
 from .unsupported import Code, Reason, Unsupported
 
@@ -102,10 +104,10 @@ def demands_of(model: ModelSpec, arch: ArchSpec, width: int, rows: int) -> tuple
     found = []
     for tp in arch.tp:
         d, held = dims_of(model, tp), min(rows, width)
-        moe = moe_structs(d, rows, width, how, None, pick_width_of(arch, how, width), k_block_of(d, arch))
+        moe = moe_structs(d, rows, width, None, pick_width_of(arch, how, width), k_block_of(d, arch))
         sizes = (
             ("K1 seam", seam_struct(d, rows).bytes),
-            ("K1 front", front_struct(d, held, wq_b_per_workgroup(d, grid)).bytes),
+            ("K1 front", front_struct(d, held, wq_b_per_workgroup(d, wq_b_span(grid))).bytes),
             ("K2 split", split_of(d, rows, grid, budget).bytes),
             ("K2 gemv", gemv_struct(d, held).bytes),
             ("FFN seam", seam_struct(d, rows, k2=True).bytes),
@@ -115,9 +117,9 @@ def demands_of(model: ModelSpec, arch: ArchSpec, width: int, rows: int) -> tuple
     return tuple(found)
 
 
-def wq_b_per_workgroup(d: Dims, grid: int) -> int:
-    """wq_b tasks that the fullest workgroup runs."""
-    return cdiv(cdiv(d.q_rows, TILE_ROWS), grid)
+def wq_b_per_workgroup(d: Dims, span: int) -> int:
+    """wq_b tasks that the fullest of `span` workgroups runs."""
+    return cdiv(cdiv(d.q_rows, TILE_ROWS), span)
 
 
 def layer_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:

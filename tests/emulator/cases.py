@@ -131,8 +131,23 @@ def _long(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
         )
 
 
+def division_scale_cases() -> list[tuple[Ins, State]]:
+    """v_div_scale_f32 in its normal range; its corners are judged by whole quotients (test_division.py)."""
+    rng = rng_of("div_scale")
+    out = []
+    for first in (v(2), v(4)):
+        state = random_state(rng, "f32", "random")
+        for row in (2, 4):
+            state.v[row] = [rng.randrange(100, 150) << 23 | rng.getrandbits(23) for _ in range(64)]
+        for carry in (VCC, s(44, 2)):
+            out.append((Ins("v_div_scale_f32", (v(16), carry), (first, v(2), v(4)), enc="vop3sd"), state))
+    return out
+
+
 def vector_cases(name: str) -> list[tuple[Ins, State]]:
     """Instructions of one per-lane operation, each with a random state."""
+    if name == "v_div_scale_f32":
+        return division_scale_cases()
     rng, vop = rng_of("vector", name), valu.OPS[name.replace("v_cmpx_", "v_cmp_")]
     native = oc.native_encoding(name)
     instructions = list(_short(rng, name, vop)) if native in ("vop1", "vop2", "vopc") else []

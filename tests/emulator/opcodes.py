@@ -50,12 +50,13 @@ SMEM = _number("""
     s_memrealtime""")
 VOP1 = _number("""
     v_nop:0 v_mov_b32 v_readfirstlane_b32 v_cvt_f32_i32:5 v_cvt_f32_u32 v_cvt_u32_f32 v_cvt_i32_f32
-    v_cvt_f16_f32:10 v_cvt_f32_f16 v_cvt_rpi_i32_f32 v_cvt_flr_i32_f32 v_cvt_f32_ubyte0:17 v_cvt_f32_ubyte1
-    v_cvt_f32_ubyte2 v_cvt_f32_ubyte3 v_fract_f32:27 v_trunc_f32 v_ceil_f32 v_rndne_f32 v_floor_f32
-    v_exp_f32 v_log_f32 v_rcp_f32 v_rcp_iflag_f32 v_rsq_f32 v_sqrt_f32:39 v_not_b32:43 v_bfrev_b32
-    v_ffbh_u32 v_ffbl_b32 v_ffbh_i32 v_frexp_exp_i32_f32:51 v_frexp_mant_f32 v_mov_b64:56 v_floor_f16:68
-    v_ceil_f16 v_trunc_f16 v_rndne_f16 v_swap_b32:81 v_cvt_f32_fp8:84 v_cvt_f32_bf8 v_cvt_pk_f32_fp8
-    v_cvt_pk_f32_bf8 v_prng_b32 v_permlane16_swap_b32 v_permlane32_swap_b32 v_cvt_f32_bf16""")
+    v_cvt_f16_f32:10 v_cvt_f32_f16 v_cvt_rpi_i32_f32 v_cvt_flr_i32_f32 v_cvt_f32_f64:15 v_cvt_f64_f32
+    v_cvt_f32_ubyte0 v_cvt_f32_ubyte1 v_cvt_f32_ubyte2 v_cvt_f32_ubyte3 v_fract_f32:27 v_trunc_f32
+    v_ceil_f32 v_rndne_f32 v_floor_f32 v_exp_f32 v_log_f32 v_rcp_f32 v_rcp_iflag_f32 v_rsq_f32 v_sqrt_f32:39
+    v_not_b32:43 v_bfrev_b32 v_ffbh_u32 v_ffbl_b32 v_ffbh_i32 v_frexp_exp_i32_f32:51 v_frexp_mant_f32
+    v_mov_b64:56 v_floor_f16:68 v_ceil_f16 v_trunc_f16 v_rndne_f16 v_swap_b32:81 v_cvt_f32_fp8:84
+    v_cvt_f32_bf8 v_cvt_pk_f32_fp8 v_cvt_pk_f32_bf8 v_prng_b32 v_permlane16_swap_b32 v_permlane32_swap_b32
+    v_cvt_f32_bf16""")
 VOP2 = _number("""
     v_cndmask_b32:0 v_add_f32 v_sub_f32 v_subrev_f32 v_mul_f32:5 v_mul_i32_i24 v_mul_hi_i32_i24
     v_mul_u32_u24 v_mul_hi_u32_u24 v_min_f32 v_max_f32 v_min_i32 v_max_i32 v_min_u32 v_max_u32 v_lshrrev_b32
@@ -68,12 +69,28 @@ VOP2 = _number("""
 
 def _compares() -> dict[str, int]:
     table = {"v_cmp_class_f32": 16}
-    floats = ["lt", "eq", "le", "gt", "lg", "ge", "o", "u", "nge", "nlg", "ngt", "nle", "neq", "nlt"]
-    table |= {f"v_cmp_{test}_f32": 65 + i for i, test in enumerate(floats)}
-    integers = ["lt", "eq", "le", "gt", "ne", "ge"]
-    for kind, base in (("f16", 33), ("f64", 97)):
+    floats = [
+        "f",
+        "lt",
+        "eq",
+        "le",
+        "gt",
+        "lg",
+        "ge",
+        "o",
+        "u",
+        "nge",
+        "nlg",
+        "ngt",
+        "nle",
+        "neq",
+        "nlt",
+        "tru",
+    ]
+    for kind, base in (("f16", 32), ("f32", 64), ("f64", 96)):
         table |= {f"v_cmp_{test}_{kind}": base + i for i, test in enumerate(floats)}
-    for kind, base in (("i16", 161), ("u16", 169), ("i32", 193), ("u32", 201), ("i64", 225), ("u64", 233)):
+    integers = ["f", "lt", "eq", "le", "gt", "ne", "ge", "t"]
+    for kind, base in (("i16", 160), ("u16", 168), ("i32", 192), ("u32", 200), ("i64", 224), ("u64", 232)):
         table |= {f"v_cmp_{test}_{kind}": base + i for i, test in enumerate(integers)}
     # The same sixteen tests with EXEC written too stand sixteen numbers higher.
     table |= {

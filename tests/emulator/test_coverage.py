@@ -56,6 +56,7 @@ UNCHECKED = (
         r"v_cvt_scalef32_pk_(bf16_fp4|f16_\w+|fp4_\w+|bf8_\w+|fp8_\w+)$",
         "scaled packs of other widths",
     ),
+    (r"v_fma_mix|v_pack_b32_f16|v_cvt_pk_[iu]16_[iu]32$", "mixed precision and 16-bit packs: in no kernel"),
     (r"v_accvgpr_", "moves between register files"),
 )
 

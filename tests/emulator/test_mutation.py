@@ -97,22 +97,20 @@ SCHEDULES = [
 
 
 def publishing(arch: str, kernel: str) -> list[int]:
-    """Waits right in front of a barrier that stand behind a write: they make it visible to the other
-    waves."""
+    """Waits between a global store and a barrier: behind them other workgroups may be told of the data."""
     lines = [(pc, text.split()[0]) for pc, _size, text in code_objects(arch)[kernel].disassemble(kernel)]
     out = []
     for at, (pc, name) in enumerate(lines):
         if name == "s_waitcnt" and lines[at + 1][1] == "s_barrier":
             memory = [n for _, n in lines[:at] if n.startswith(("ds_", "global_", "buffer_"))]
-            out += [pc] if memory and ("write" in memory[-1] or "store" in memory[-1]) else []
+            out += [pc] if memory and "store" in memory[-1] else []
     return out
 
 
 def undetected(arch: str, case: Case, mnemonic: str) -> list[int]:
-    """Mutants that no check and no schedule of the emulator shows today, and why. Strict: a killed one must
-    go.
+    """Mutants that no check and no schedule of the emulator shows today. Strict: a killed one must go.
 
-    Writes become visible when they issue, so a missing `publishing` wait leaves nothing in flight. In
+    Global stores become visible when they issue, so a missing `publishing` wait leaves nothing in flight. In
     `handoff` the producer's barrier (its last) would need three waves to lag far behind the one that stores
     the flag.
     """

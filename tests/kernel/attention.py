@@ -31,18 +31,18 @@ from flymono.reference.quant import Blocks
 from flymono.runtime.plan import BuildKey, K2Plan, plan_k2
 from flymono.runtime.weights.layer_copies import back_copies
 
-STAGES = ("kt", "split", "combine", "wo_a", "wo_b")
-EMPTY = ("ffn_imports.j2", "ffn_build.j2", "ffn_records.j2", "ffn_begin.j2", "ffn_stages.j2")
+STAGES = ("mark", "kt", "split", "combine", "wo_a", "wo_b")
+FFN_STAGES = "ffn_stages.j2"
 UNWRITTEN = -0x34343435
 EPOCH = 3
 MODEL = next(iter(small.SPECS.model.values()))
 
 
 def templates(folder: Path) -> Path:
-    """A folder with K2's template whose FFN half is left out."""
-    shutil.copy(TEMPLATES / "k2.py.j2", folder / "k2.py.j2")
-    for name in EMPTY:
-        (folder / name).write_text("")
+    """A folder with K2's templates whose FFN half runs no stage."""
+    for path in TEMPLATES.glob("*.j2"):
+        shutil.copy(path, folder / path.name)
+    (folder / FFN_STAGES).write_text('    stage("end")\n')
     return folder
 
 

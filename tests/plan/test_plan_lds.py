@@ -7,9 +7,10 @@ import pytest
 from flymono.runtime.plan.dims import dims_of
 from flymono.runtime.plan.ffn.lds import deciding, moe_structs
 from flymono.runtime.plan.ffn.shape import Mixture
+from flymono.runtime.plan.k1.lds import front_struct
 from flymono.runtime.plan.k2.lds import gemv_struct, split_of
-from flymono.runtime.plan.lds import front_struct, seam_struct
 from flymono.runtime.plan.placement import grid_of
+from flymono.runtime.plan.seam import seam_struct
 from flymono.runtime.plan.strategy import strategy_of
 from flymono.runtime.plan.width import wq_b_per_workgroup
 from flymono.specs import Specs

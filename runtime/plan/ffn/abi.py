@@ -5,7 +5,7 @@ Source: ffn_structure.md 6.1; shapes of the weights ffn_math.md 10.
 
 from __future__ import annotations
 
-from ..abi import Row
+from ..abi import Owner, Row
 from ..arith import align_up
 from ..dims import Dims
 from ..strategy import Strategy
@@ -27,10 +27,9 @@ def part_row(d: Dims, rows: int) -> Row:
     return ("part", "ptr", "bf16", (rows, d.hidden), "vllm", "r", "this rank's unreduced attention output")
 
 
-def _seam_rows(d: Dims, s: int, owner: str) -> list[Row]:
+def _seam_rows(d: Dims, s: int, by: Owner) -> list[Row]:
     h, c = d.streams, d.hidden
-    by = "runner" if owner == "runner" else "vllm"
-    ours: list[Row] = [
+    return [
         ("res_in", "ptr", "bf16", (s, h, c), by, "r", "residual streams after the attention seam"),
         ("post_in", "ptr", "f32", (s, h), by, "r", "post gate of the attention seam"),
         (
@@ -52,7 +51,6 @@ def _seam_rows(d: Dims, s: int, owner: str) -> list[Row]:
         ("comb_out", "ptr", "f32", (s, h, h), "vllm", "w", "the layer's stream mixing"),
         ("pre_out", "ptr", "f32", (s, h), "vllm", "w", "the layer's pre gate"),
     ]
-    return ours
 
 
 def _route_rows(d: Dims) -> list[Row]:
@@ -63,17 +61,18 @@ def _route_rows(d: Dims) -> list[Row]:
 
 
 def _expert_rows(d: Dims, how: Strategy) -> list[Row]:
-    """Row-major archs read vLLM's shuffled tensors with a padded width, the others copies of the real width."""
+    """Row-major archs read vLLM's shuffled tensors with a padded width, others copies of the real one."""
     e, c, g = d.experts, d.hidden, d.mx_group
+    shapes: list[tuple[int, ...]]
     if how.weight_layout == "row_major":
         w = d.intermediate_padded
         cols = align_up(w // g, 8)
         note = "FP4, 16-row tiles of gate and up in turn"
-        shapes = ((e, 2 * w, c // 2), (e * 2 * w, c // g), (e, c, w // 2), (e * c, cols))
+        shapes = [(e, 2 * w, c // 2), (e * 2 * w, c // g), (e, c, w // 2), (e * c, cols)]
     else:
         w = d.intermediate
         note = "FP4 copy, tile-major, gate and up rows in turn"
-        shapes = ((e, 2 * w, c // 2), (e, 2 * w, c // g), (e, c, w // 2), (e, c, w // g))
+        shapes = [(e, 2 * w, c // 2), (e, 2 * w, c // g), (e, c, w // 2), (e, c, w // g)]
     return [
         ("w13", "ptr", "fp4x2", shapes[0], "layer", "r", f"gate and up of the routed experts, {note}"),
         ("w13_s", "ptr", "u8", shapes[1], "layer", "r", "its E8M0 codes"),
@@ -99,7 +98,7 @@ def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, timeline: bool)
         ("out", "ptr", "bf16", (s, d.hidden), "vllm", "w", "FFN output, summed over the ranks"),
         ("scratch", "ptr", "u8", (scratch_bytes,), "runner", "rw", "scratch of this step width, zeroed once"),
         ("sym", "int64", "i64", (), "runner", "r", "address of this rank's own peer buffer"),
-        ("peers", "ptr", "i64", (d.tp,), "runner", "r", "addresses of every rank's peer buffer, own included"),
+        ("peers", "ptr", "i64", (d.tp,), "runner", "r", "address of each rank's peer buffer, own included"),
         ("rank", "int32", "i32", (), "runner", "r", "this rank"),
         (
             "epoch",
@@ -110,5 +109,5 @@ def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, timeline: bool)
             "rw",
             "epoch buffer: epoch, fault record, marks, counters",
         ),
-        ("tl", "ptr", "i64", (grid, TIMELINE_WORDS), "runner", tl, "timeline record a workgroup; 0 if not built in"),
+        ("tl", "ptr", "i64", (grid, TIMELINE_WORDS), "runner", tl, "timeline; 0 if not built in"),
     ]  # fmt: skip

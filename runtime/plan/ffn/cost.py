@@ -1,8 +1,8 @@
 """Matrix instructions and bytes of the FFN half, by the thread maps of its stages.
 
-Invariants as in `cost` and `traffic`; routed experts are counted for the widest case (`experts`). The shared expert's
-gate and up weights are read once a token tile, from the L2 after the first: tiles are separate units, since several
-tiles in a row on one workgroup would delay the input of down.
+Invariants as in `cost` and `traffic`; routed experts are counted for the widest case (`experts`). The shared
+expert's gate and up weights are read once a token tile, from the L2 after the first: tiles are separate
+units, since several tiles in a row on one workgroup would delay the input of down.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from ..arith import cdiv
 from ..cost import PASS_CLOCKS, MfmaCount
 from ..dims import STEP_K, Dims
 from ..lds import WAVE, WAVES
-from ..placement import BLOCK, slices_of
 from ..scratch import PAIR_BYTES
-from ..seam import NORM_LANES, norm_chunks
+from ..seam import NORM_LANES, norm_chunks, slices_of
 from ..strategy import Strategy
 from ..traffic import LOAD, SLICE_LANES, WORD, Asked
 from .experts import case_of, expert_bytes, widest_case
 from .shape import DOWN_PICKS, ROUTER_PARTS, FfnShape
 
 
-def ffn_mfma(d: Dims, f: FfnShape, how: Strategy, share: int) -> list[MfmaCount]:
+def ffn_mfma(d: Dims, f: FfnShape, how: Strategy, share: int, grid: int) -> list[MfmaCount]:
     """Router, shared, ug and down; the seam's slices are counted with the seam."""
     bf16, step = how.bf16_mfma, how.gemv_mfma
     steps = cdiv(d.hidden, STEP_K)
@@ -30,14 +29,19 @@ def ffn_mfma(d: Dims, f: FfnShape, how: Strategy, share: int) -> list[MfmaCount]
     inner = cdiv(d.intermediate, step.k)  # a weight row's instructions: the last step may be ragged
     down = (cdiv(cdiv(d.intermediate, STEP_K), WAVES) * step.per_step + inner) * (2 if f.down_extra else 1)
     router_work = d.hidden // ROUTER_PARTS // 32 * bf16.per_step
-    rounds = cdiv(f.ug_tasks, BLOCK // 2)
+    rounds = cdiv(f.ug_tasks, grid)
     down_work = f.down_tasks * (f.max_slots + cdiv(f.picks, DOWN_PICKS) + f.tiles) * inner
+    routed, gated = f.router_tasks * router_work * f.router_tiles, f.shared_units * 2 * steps * step.per_step
+    cost = step.passes
+    slots = cdiv(f.max_slots, WAVES)
     return [
-        _count("router", bf16.name, router, f.router_tiles, f.router_tasks * router_work * f.router_tiles, share, bf16.passes),
-        _count("shared", step.name, shared, 1, f.shared_units * 2 * steps * step.per_step, share, step.passes),
-        _count("ug", step.name, ug, 1, f.ug_tasks * WAVES * ug, share, step.passes, exact=False, times=rounds),
-        _count("down", step.name, down, 1, down_work, share, step.passes, exact=False, times=cdiv(f.max_slots, WAVES)),
-    ]  # fmt: skip
+        _count("router", bf16.name, router, f.router_tiles, routed, share=share, cost=bf16.passes),
+        _count("shared", step.name, shared, 1, gated, share=share, cost=cost),
+        _count(
+            "ug", step.name, ug, 1, f.ug_tasks * WAVES * ug, share=share, cost=cost, exact=False, times=rounds
+        ),
+        _count("down", step.name, down, 1, down_work, share=share, cost=cost, exact=False, times=slots),
+    ]
 
 
 def _count(
@@ -46,9 +50,9 @@ def _count(
     static: int,
     passes: int,
     executed: int,
+    *,
     share: int,
     cost: int,
-    *,
     exact: bool = True,
     times: int = 1,
 ) -> MfmaCount:
@@ -76,9 +80,9 @@ def weight_reads(d: Dims, f: FfnShape, how: Strategy) -> dict[str, Asked]:
     """Router, routed experts at their widest, shared expert."""
     case = case_of(f, expert_bytes(d, how), widest_case(f))
     asked, once = case.requested, case.unique
-    note = f"{case.slots} distinct experts, {case.tiles} tiles of at most {f.pick_width} picks" if f.by_tile else (
-        f"{case.slots} distinct experts at most, each byte once"
-    )  # fmt: skip
+    note = f"{case.slots} distinct experts at most, each byte once"
+    if f.by_tile:
+        note = f"{case.slots} distinct experts, {case.tiles} tiles of at most {f.pick_width} picks"
     block, w = d.weight_block**2, d.intermediate
     sgu, sw2 = 2 * w * d.hidden, d.hidden * (w if how.weight_layout == "row_major" else d.intermediate_padded)
     gate, tiles = (

@@ -1,7 +1,7 @@
 """What the routed experts cost: bytes of an expert, and of a step whose picks fall on experts as they may.
 
-The selected experts dominate a step's HBM traffic and are known at run time only. The plan states the worst case
-(as many distinct experts as picks or experts there are) and answers for a given case.
+The selected experts dominate a step's HBM traffic and are known at run time only. The plan states the worst
+case (as many distinct experts as picks or experts there are) and answers for a given case.
 """
 
 from __future__ import annotations

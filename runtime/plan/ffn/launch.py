@@ -1,7 +1,8 @@
-"""The plan of one FFN launch: the FFN half behind a push stage, for layers whose attention something else runs.
+"""The plan of one FFN launch: the FFN half behind a push stage, for layers whose attention something else
+runs.
 
-It runs on the target's scratch, whatever its own mixture is (a draft layer's has fewer experts and picks): that
-its regions fit is checked for every plan.
+It runs on the target's scratch, whatever its own mixture is (a draft layer's has fewer experts and picks):
+that its regions fit is checked for every plan.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from ..cost import cost_of, mfma_of, waves_per_simd
 from ..dims import Dims, dims_of
 from ..keys import BuildKey
 from ..layout import Peer, ffn_shape, fits, layer_layout, peer_of
-from ..lds import WAVES, LdsMap, seam_struct, union_of
+from ..lds import WAVES, LdsMap, union_of
 from ..passes import Passes, passes_of
 from ..placement import BLOCK, grid_of
 from ..scratch import Scratch
-from ..seam import SeamMap, seam_map
+from ..seam import MIX_WHY, SeamMap, seam_map, seam_struct
 from ..strategy import Strategy, strategy_of
 from ..tags import epoch_words, tags_of
 from ..traffic import Asked, Traffic, traffic_table
@@ -34,8 +35,7 @@ from .regions import ffn_regions
 from .shape import FfnShape
 from .sites import ffn_sites
 from .stages import ORDER, PUSH, ffn_stages, mark_stage, push_stage
-
-MIX_WHY = "the seam holds every row of its columns in LDS: the MFMA's N decides"
+from .staging import Staging, stagings
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class FfnPlan(KernelPlan):
     seam: SeamMap
     ffn: FfnShape
     expert: ExpertBytes
+    stagings: tuple[Staging, ...]
     peer: Peer
 
 
@@ -63,7 +64,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
     rows = ffn_rows(d, key.rows, how, size, scratch.total, k2=False, timeline=key.timeline)
     abi = abi_of([part_row(d, key.rows), *rows])
     lds = ffn_lds(d, f, how, arch)
-    mfma = (*mfma_of(d, how, arch, (), gemv, mix), *ffn_mfma(d, f, how, waves_per_simd(arch)))
+    mfma = (*mfma_of(d, how, arch, (), gemv, mix), *ffn_mfma(d, f, how, waves_per_simd(arch), size))
     reads = seam_reads(d, key.rows) | weight_reads(d, f, how) | epoch_reads(size)
     reads["part"] = Asked(key.rows * d.hidden * 2, key.rows * d.hidden * 2, True)
     reads["peers"] = Asked(size * d.tp * 8, d.tp * 8)
@@ -93,6 +94,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
         seam=seam_map(d),
         ffn=f,
         expert=expert_bytes(d, how),
+        stagings=stagings(d, key.rows, report.width, how, arch),
         peer=peer_of(d, key.rows, report.limit.rows),
     )
     faults = plan_faults(plan, ("mark", PUSH, *ORDER))
@@ -102,7 +104,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
 
 def ffn_lds(d: Dims, f: FfnShape, how: Strategy, arch: ArchSpec) -> LdsMap:
     """Seam, then the FFN half's structs."""
-    moe = moe_structs(d, f.rows, f.width, how, None, f.pick_width, f.k_block)
+    moe = moe_structs(d, f.rows, f.width, None, f.pick_width, f.k_block)
     return union_of((seam_struct(d, f.rows, k2=True), *moe), arch.workgroup.lds_bytes)
 
 

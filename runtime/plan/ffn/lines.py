@@ -1,7 +1,7 @@
 """The line rule over the FFN half's plain data (`lines`): what one task publishes ends on lines.
 
-x8r, x8rs, x8, x8s and normed: a row is published by one task and read once its flag is set. mid and mids: the rows of an
-expert are written by its parts, and a reader awaits every part of that expert.
+x8r, x8rs, x8, x8s and normed: a row is published by one task and read once its flag is set. mid and mids: the
+rows of an expert are written by its parts, and a reader awaits every part of that expert.
 """
 
 from __future__ import annotations

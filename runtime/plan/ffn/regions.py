@@ -1,8 +1,8 @@
 """Scratch of the FFN half (ffn_structure.md 4).
 
-Unlike the public layout, every region starts at 256 bytes and the code rows of MID end on lines, so that data may
-be loaded plainly through the L2 (`lines` has the rule): MID is read by every down task. Where a model's rows do not
-end on lines, readers go past the L2.
+Unlike the public layout, every region starts at 256 bytes and the code rows of MID end on lines, so that data
+may be loaded plainly through the L2 (`lines` has the rule): MID is read by every down task. Where a model's
+rows do not end on lines, readers go past the L2.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def ffn_regions(d: Dims, f: FfnShape) -> tuple[Declared, ...]:
     """Regions of the FFN half, but for x8, x8s, lin and pmix, which K1 declares and both halves use."""
     s, w, g = f.rows, d.intermediate, d.mx_group
     words, codes = d.hidden // 4, d.hidden // g
+    e, parts, k, n = f.experts, ROUTER_PARTS, 2 * f.per_token, 2 * f.picks  # k, n: ids and weights
     units = f.max_tiles if f.by_tile else f.max_slots
     row, mid = mids_row(d, f.line), d.intermediate_padded
     loads = {name: load_of(size, f.line) for name, size in row_bytes(d, f.line).items()}
@@ -47,8 +48,8 @@ def ffn_regions(d: Dims, f: FfnShape) -> tuple[Declared, ...]:
         _data(loads, "x8r", d.hidden * s, "e4m3x4", "xq", "ug", f"t*{words} + c/4"),
         _data(loads, "x8rs", codes * 4 * s, "i32", "xq", "ug", f"t*{codes} + c/{g}"),
         _pairs("x8rdy", s, "flags", "flag", "xq", "shared", "t"),
-        _pairs("logit", s * f.experts * ROUTER_PARTS, "pairs", "f32", "router", "route", f"(t*{f.experts} + row)*{ROUTER_PARTS} + part"),
-        _pairs("route", ROUTE_COPIES * 2 * f.picks, "pairs", "i32", "route", "table", f"copy*{2 * f.picks} + t*{2 * f.per_token} + j"),
+        _pairs("logit", s * e * parts, "pairs", "f32", "router", "route", f"(t*{e} + row)*{parts} + part"),
+        _pairs("route", ROUTE_COPIES * n, "pairs", "i32", "route", "table", f"copy*{n} + t*{k} + j"),
         _pairs("smid", s * w, "pairs", "f32", "shared", "shared_q", f"t*{w} + task*16 + r"),
         _pairs("smq", s * w // 4, "pairs", "e4m3x4", "shared_q", "down", f"t*{w // 4} + grp*8 + i"),
         _pairs("smc", s * w // g, "pairs", "i32", "shared_q", "down", f"t*{w // g} + grp"),

@@ -4,17 +4,16 @@ Invariants
  - A pick is one (row, expert) pair; a slot is one distinct expert of the step; a pick tile is at most
    `pick_width` picks of one slot. The number of slots is known at run time only: tasks are bounded by
    `max_slots` (one tile) or `max_tiles`.
- - Roles that a workgroup has to finish early (quantising, routing) do not queue behind long ones: bases follow
-   one another around the grid.
+ - Roles that a workgroup has to finish early (quantising, routing) do not queue behind long ones: bases
+   follow one another around the grid.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from ....specs.schema import ArchSpec
-from ..arith import cdiv
+from ..arith import align_up, cdiv
 from ..dims import TILE_ROWS, Dims
 from ..lds import WAVE, WAVES
 from ..strategy import Strategy
@@ -65,32 +64,14 @@ class FfnShape:
     shared_units: int
     down_tasks: int
     down_extra: int  # tasks past the grid, run by the workgroups that arrive first
-    down_slots: tuple[int, int]  # slots a wave holds weights of in a round: with one task, with two
-    contributions: Literal["f32", "bf16x2"]
     router_first: int
     route_first: int
     shared_first: int
     ug_first: int
     line: int  # bytes of a cache line
-    table: RouteTable
-
-
-@dataclass(frozen=True)
-class RouteTable:
-    """Word offsets of the route table, which every workgroup derives from ROUTE alike (ffn_structure.md 1.4)."""
-
-    routes: int  # per row: ids, then weights
-    count: int  # number of slots
-    expert: int  # of each slot
-    slot_of_pick: int
-    slot_of_expert: int
-    order: int  # picks in slot order
-    first: int  # position of each slot in `order`, then picks
-    bitmaps: int  # two words an expert: rows that picked it
-    broadcast: int  # queue ticket or arrival rank
-    first_tile: int  # of each slot, then their count (by_tile only, else -1)
-    slot_of_tile: int  # (by_tile only, else -1)
-    words: int
+    loaded: int  # columns of an expert as w13 lies in memory
+    route_copies: int
+    mids_row: int  # words from row to row of MID's codes: whole lines
 
 
 @dataclass(frozen=True)
@@ -104,28 +85,6 @@ class Mixture:
 def mixture_of(d: Dims) -> Mixture:
     """The mixture of a rank's sizes."""
     return Mixture(d.experts, d.experts_per_token)
-
-
-def route_table(mix: Mixture, rows: int, pick_width: int) -> RouteTable:
-    """The table at `rows` rows, with `pick_width` picks a tile."""
-    n, e = rows * mix.per_token, mix.experts
-    m, tiles = min(n, e), max_tiles(mix, rows, pick_width)
-    end = 4 * n + 3 + 2 * m + 3 * e
-    by_tile = rows > pick_width
-    return RouteTable(
-        routes=0,
-        count=2 * n,
-        expert=2 * n + 1,
-        slot_of_pick=2 * n + 1 + m,
-        slot_of_expert=3 * n + 1 + m,
-        order=3 * n + 1 + m + e,
-        first=4 * n + 1 + m + e,
-        bitmaps=4 * n + 2 + 2 * m + e,
-        broadcast=end - 1,
-        first_tile=end if by_tile else -1,
-        slot_of_tile=end + m + 1 if by_tile else -1,
-        words=end + (m + 1 + tiles if by_tile else 0),
-    )
 
 
 def max_tiles(mix: Mixture, rows: int, pick_width: int) -> int:
@@ -166,7 +125,6 @@ def shape_of(d: Dims, rows: int, width: int, grid: int, how: Strategy, arch: Arc
     route_first = router_first + router_tasks
     shared_first = route_first + max(SPACE, rows)
     down = d.hidden // TILE_ROWS
-    scaled = how.gemv == "scaled_mfma"
     return FfnShape(
         rows=rows,
         experts=d.experts,
@@ -195,12 +153,12 @@ def shape_of(d: Dims, rows: int, width: int, grid: int, how: Strategy, arch: Arc
         shared_units=units,
         down_tasks=down,
         down_extra=max(0, down - grid),
-        down_slots=(2, 1) if scaled else (1, 1),
-        contributions="f32" if how.scale_home == "lds" else "bf16x2",
         router_first=router_first % grid,
         route_first=route_first % grid,
         shared_first=shared_first % grid,
         ug_first=(shared_first + units) % grid,
         line=arch.memory.line_bytes,
-        table=route_table(mix, rows, pick_width),
+        loaded=d.intermediate_padded if how.weight_layout == "row_major" else d.intermediate,
+        route_copies=ROUTE_COPIES,
+        mids_row=align_up(d.intermediate_padded // d.mx_group, arch.memory.line_bytes // 4),
     )

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from ..dims import SLICE_COLUMNS, TILE_ROWS, Dims
 from ..lds import WAVE
-from ..placement import BLOCK, GemvShape, Queue, Stage, gate_groups, gemv_shape, slices_of, stage_of
+from ..placement import BLOCK, GemvShape, Queue, Stage, gemv_shape, stage_of
+from ..seam import gate_groups, slices_of
 from .shape import DOWN_PICKS, ROUTER_PARTS, FfnShape
 
 PUSH = "push"
@@ -161,7 +162,7 @@ def _experts(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
             f.shared_first,
             grid,
             BLOCK,
-            f"16 gate and 16 up rows of the shared expert, {min(f.rows, f.width)} rows: task tile*{f.shared_per_tile} + i",
+            f"16 gate and 16 up rows of the shared expert, one token tile: tile*{f.shared_per_tile} + i",
             ("shared_x8rdy",),
             ("smid",),
             "one a workgroup: several would delay the input of down",
@@ -202,7 +203,7 @@ def _experts(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
             f"{d.mx_group * f.groups_per_task} gate and up columns of {tiled}: task unit*{f.parts} + part",
             ("ug_x8rdy",),
             ("mid", "mids", "ugf"),
-            "first round from the workgroup after the last shared unit on: those with a shared unit come last",
+            "from the workgroup after the last shared unit on: those with a shared unit come last",
             queue=Queue(
                 "ug",
                 grid,
@@ -218,7 +219,7 @@ def _experts(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
             0,
             grid,
             BLOCK,
-            f"{TILE_ROWS} hidden rows: shared down, then every slot, {DOWN_PICKS} picks a pass, combine, push",
+            f"{TILE_ROWS} hidden rows: shared down, every slot ({DOWN_PICKS} picks a pass), combine, push",
             ("down_smq", "down_smc", "down_ugf"),
             ("ffn",),
             f"task i on workgroup i; the {f.down_extra} past the grid go to the first to arrive",

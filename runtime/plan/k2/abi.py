@@ -23,11 +23,11 @@ def _cache_rows(d: Dims, key: BuildKey) -> list[Row]:
         ("swa", "ptr", "u8", record, "vllm", "r", "window cache [blocks, states, record]"),
         ("swa_stride", "int64", "i64", (), "vllm", "r", "bytes from block to block of the window cache"),
         ("swa_block", "int32", "i32", (), "vllm", "r", "states a block of the window cache"),
-        ("comp", "ptr", "u8", record, "vllm", comp, "compressed cache of the kv source [blocks, rows, record]"),
-        ("comp_stride", "int64", "i64", (), "vllm", comp, "bytes from block to block of the compressed cache"),
+        ("comp", "ptr", "u8", record, "vllm", comp, "compressed cache [blocks, rows, record]"),
+        ("comp_stride", "int64", "i64", (), "vllm", comp, "bytes from block to block of that cache"),
         ("comp_block", "int32", "i32", (), "vllm", comp, "compressed rows a block"),
         ("kt", "ptr", "i32", (s * d.keys,), "runner", made, f"key table, {d.keys} entries a row"),
-        ("klen", "ptr", "i32", (2 * s,), "runner", made, "keys of each row, then compressed keys of each row"),
+        ("klen", "ptr", "i32", (2 * s,), "runner", made, "keys of each row, then its compressed keys"),
     ]  # fmt: skip
 
 

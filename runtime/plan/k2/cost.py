@@ -1,4 +1,4 @@
-"""Matrix instructions and bytes of K2's attention half, by the thread maps of its stages (attention.md 5.4)."""
+"""Matrix instructions and bytes of K2's attention half, by its thread maps (attention.md 5.4)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def split_mfma(d: Dims, a: AttentionShape, stage: Stage, how: Strategy, share: i
     qk, pv = how.bf16_mfma, how.pv_mfma
     scores = a.split.wave_heads * d.head_dim // QK_STEP * qk.per_step
     values = a.split.key_tiles * d.head_tiles * a.split.pv_dims // 16
+    waves, turns = stage.tasks * WAVES, stage.per_workgroup * share * PASS_CLOCKS
     return [
-        MfmaCount("split", one.name, n, 1, stage.tasks * WAVES * n, n * stage.per_workgroup * share * one.passes * PASS_CLOCKS)
+        MfmaCount("split", one.name, n, 1, waves * n, n * turns * one.passes)
         for one, n in ((qk, scores), (pv, values))
-    ]  # fmt: skip
+    ]
 
 
 def attention_reads(d: Dims, key: BuildKey, a: AttentionShape, again: int) -> dict[str, Asked]:

@@ -12,13 +12,14 @@ from ..dims import Dims, dims_of
 from ..ffn.abi import TIMELINE_WORDS, ffn_rows
 from ..ffn.cost import epoch_reads, ffn_mfma, ffn_scratch, ffn_writes, seam_reads, weight_reads
 from ..ffn.experts import ExpertBytes, expert_bytes
-from ..ffn.launch import MIX_WHY, ffn_lds
+from ..ffn.launch import ffn_lds
 from ..ffn.lines import ffn_line_faults
 from ..ffn.regions import ffn_regions
 from ..ffn.shape import FfnShape
 from ..ffn.sites import ffn_sites
 from ..ffn.stages import ORDER as FFN_ORDER
 from ..ffn.stages import ffn_stages, mark_stage
+from ..ffn.staging import Staging, stagings
 from ..keys import BuildKey
 from ..layout import Peer, attention_of, ffn_shape, fits, layer_layout, peer_of
 from ..lds import WAVES, LdsMap, union_of
@@ -26,7 +27,7 @@ from ..lines import unit_faults
 from ..passes import Passes, passes_of
 from ..placement import BLOCK, Stage, grid_of
 from ..scratch import Declared, Scratch
-from ..seam import SeamMap, seam_map
+from ..seam import MIX_WHY, SeamMap, seam_map
 from ..strategy import Strategy, strategy_of
 from ..tags import epoch_words, tags_of
 from ..traffic import Asked, Traffic, traffic_table
@@ -51,6 +52,7 @@ class K2Plan(KernelPlan):
     attention: AttentionShape
     ffn: FfnShape
     expert: ExpertBytes
+    stagings: tuple[Staging, ...]
     peer: Peer
 
 
@@ -98,6 +100,7 @@ def make_k2(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
         attention=a,
         ffn=f,
         expert=expert_bytes(d, how),
+        stagings=stagings(d, key.rows, report.width, how, arch),
         peer=peer_of(d, key.rows, report.limit.rows),
     )
     checked(faults_of(plan, arch), key)
@@ -137,7 +140,7 @@ def _mfma(
     named, share = {s.name: s for s in stages}, waves_per_simd(arch)
     seam, *products = mfma_of(d, how, arch, (named["wo_a"], named["wo_b"]), gemv, mix)
     split = split_mfma(d, a, named["split"], how, share)
-    return (*split, *products, seam, *ffn_mfma(d, f, how, share))
+    return (*split, *products, seam, *ffn_mfma(d, f, how, share, named["ug"].grid))
 
 
 def _traffic(

@@ -11,10 +11,11 @@ from ..lds import PARTIAL_BYTES, WAVES, Struct, code_words, struct_of, x_words
 
 @dataclass(frozen=True)
 class Split:
-    """How the keys of a row are cut: `chunk` keys a task over `head_groups` groups of waves (attention.md 5.4).
+    """How the keys of a row are cut: `chunk` keys a task over `head_groups` groups of waves (attention.md
+    5.4).
 
-    QK: wave w takes key tile `w mod key_tiles` and, of the head tiles, the `wave_heads` from
-    `w // (waves / head_groups) * wave_heads` on; with `repeats`, waves from `key_tiles` on compute a tile again and store
+    QK: wave w takes key tile `w mod key_tiles` and, of the head tiles, the `wave_heads` from `w // (waves /
+    head_groups) * wave_heads` on; with `repeats`, waves from `key_tiles` on compute a tile again and store
     nothing. PV: wave w owns `pv_dims` output dims from `pv_dims * w` on, for every head and key tile.
     """
 

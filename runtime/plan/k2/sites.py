@@ -27,5 +27,5 @@ def attention_sites(rows: int, a: AttentionShape) -> list[Wanted]:
 
 def _flags(name: str, stage: str, producer: str, region: str, count: int, *, all_tasks: bool) -> Wanted:
     """Flags dealt out to the lanes of a workgroup, one a lane and load."""
-    threads = min(count, BLOCK)
-    return Wanted(name, stage, producer, region, "flags", count, threads, 1, batches_of(cdiv(count, BLOCK)), all_tasks)  # fmt: skip
+    threads, batches = min(count, BLOCK), batches_of(cdiv(count, BLOCK))
+    return Wanted(name, stage, producer, region, "flags", count, threads, 1, batches, all_tasks)

@@ -89,6 +89,10 @@ for _kind, _fmt in (("f16", F16), ("f64", F64)):
         f"v_cmp_u_{_kind}", _src, lambda a, b, f=_fmt: sf.decode(f, a).nan or sf.decode(f, b).nan, dst="mask"
     )
 
+for _kind in ("f16", "f32", "f64"):
+    plain(f"v_cmp_f_{_kind}", f"{_kind} {_kind}", lambda a, b: False, dst="mask")
+    plain(f"v_cmp_tru_{_kind}", f"{_kind} {_kind}", lambda a, b: True, dst="mask")
+
 # ---- integers and conversions
 plain("v_add_i32", "b32 b32", lambda a, b: a + b)
 plain("v_sub_i32", "b32 b32", lambda a, b: a - b)
@@ -141,6 +145,9 @@ def _frexp_mant(a: int) -> int:
 
 plain("v_frexp_exp_i32_f32", "f32", _frexp_exp)
 plain("v_frexp_mant_f32", "f32", _frexp_mant)
+
+plain("v_cvt_f64_f32", "f32", lambda a: sf.encode(F64, sf.f32(a)), dst="b64")
+plain("v_cvt_f32_f64", "f64", lambda a: sf.encode(F32, sf.decode(F64, a)))
 
 # ---- packed 16-bit: op_sel picks the halves of the low result, op_sel_hi those of the high one
 _PACKED: dict[str, Callable[..., int]] = {

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...specs.schema import ArchSpec, ModelSpec
+from ....specs.schema import ArchSpec, ModelSpec
+from ..base import KernelPlan, checked, longest_chain, plan_faults
+from ..cost import cost_of, mfma_of, residency_of
+from ..dims import Dims, dims_of
+from ..keys import BuildKey
+from ..layout import is_draft, layer_layout
+from ..lds import WAVES, LdsMap, union_of
+from ..passes import Passes, passes_of
+from ..placement import BLOCK, Stage, grid_of
+from ..seam import MIX_WHY, SeamMap, seam_map, seam_struct
+from ..strategy import strategy_of
+from ..tags import epoch_words, tags_of
+from ..width import WidthReport
 from .abi import k1_abi
-from .base import KernelPlan, checked, longest_chain, plan_faults
-from .cost import cost_of, mfma_of, residency_of
-from .dims import Dims, dims_of
-from .keys import BuildKey
-from .layout import is_draft, layer_layout
-from .lds import WAVES, LdsMap, front_struct, seam_struct, union_of
+from .lds import front_struct
 from .lines import k1_line_faults
-from .passes import Passes, passes_of
-from .placement import BLOCK, STAGE_ORDER, Stage, grid_of, stages_of
-from .seam import SeamMap, seam_map
-from .strategy import strategy_of
-from .tags import epoch_words, tags_of
+from .sites import sites_of
+from .stages import STAGE_ORDER, stages_of
 from .traffic import Maps, traffic_of
-from .waits import sites_of
-from .width import WidthReport
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,7 @@ def make_k1(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
     d, how, grid = dims_of(model, key.tp, draft=draft), strategy_of(arch), grid_of(arch)
     stages, sites = stages_of(d, key, grid), sites_of(d, key.rows, arch)
     gemv = passes_of(key.rows, report.width, report.why)
-    mix = passes_of(
-        key.rows, how.gate_mfma.n, "the seam holds every row of its columns in LDS: the MFMA's N decides"
-    )
+    mix = passes_of(key.rows, how.gate_mfma.n, MIX_WHY)
     lds = _lds(d, key.rows, gemv, stages, arch)
     scratch = layer_layout(model, arch, key, report.width, draft=draft)
     abi = k1_abi(d, key, how, grid.workgroups, scratch.total)
