@@ -74,7 +74,7 @@ def unpack(words: Sequence[Any]) -> list[Any]:
 
 def packed(low: Any, high: Any) -> Any:
     """One word of two fp32 that are bf16 values."""
-    return ll.perm(high.bitcast(Int32), low.bitcast(Int32), _UPPER_HALVES)
+    return ll.perm(high.bitcast(Int32), low.bitcast(Int32), UPPER_HALVES)
 
 
 def amax16(how: Strategy, words: Sequence[Any], values: Sequence[Any]) -> Any:
