@@ -120,8 +120,8 @@ class StageSpan:
 class LaunchResult:
     """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside all ranges.
 
-    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before
-    any other wait.
+    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before the
+    next wait.
     """
 
     instructions: int
