@@ -28,7 +28,6 @@ from .seam_gate import LOG2E
 GROUP = 32
 STEP = 128
 TILE_STEP = 1024  # bytes of a step of 16 rows
-NOWHERE = 0x7FFFFFFF  # an offset past every bounded buffer
 DEPTH = 5  # pairs of steps in flight where FP4 is native
 FNUZ_RING = (2, 2, 1)  # steps of the rounds in flight where it is converted
 
@@ -174,7 +173,7 @@ def _fnuz_load(c: Context, t: _Tiles, first: Any, at: int, steps: int) -> list[A
     tile = c.lane >> (3 + steps)
     lane = (c.lane & (16 * steps - 1)) * 4 + tile * (c.build.shape.hidden // 2) + at * 64
     if steps == 1:
-        lane = (c.lane < 32).select(lane, Int32(NOWHERE))
+        lane = (c.lane < 32).select(lane, Int32(gemv.NOWHERE))
     return [*data, ll.buffer_load(t.codes, lane, t.code_base + first * 64, cache=ll.NT)]
 
 
