@@ -63,17 +63,24 @@ def renew(c: Context) -> Context:
 
 
 def place(c: Context, tasks: Tasks) -> Any:
-    """The workgroup's place in a stage: its number from the stage's first on, around the grid."""
-    own = c.workgroup - tasks.first if tasks.first else c.workgroup
-    if tasks.first + min(tasks.count, tasks.span) <= c.build.workgroups:
-        return own  # negative for those in front, which are as far off as those behind
+    """The workgroup's place in a stage, from 0: its number from the stage's first on, around the grid."""
+    if not tasks.first:
+        return c.workgroup
+    own = c.workgroup - tasks.first
     return (own < 0).select(own + c.build.workgroups, own)
+
+
+def _near(c: Context, tasks: Tasks) -> Any:
+    """The same, but negative (which is as far off) in front of a stage that does not reach around the grid."""
+    if tasks.first + min(tasks.count, tasks.span) > c.build.workgroups:
+        return place(c, tasks)
+    return c.workgroup - tasks.first if tasks.first else c.workgroup
 
 
 @ll.device
 def each(c: Context, tasks: Tasks, body: Callable[[Any], None]) -> None:
     """``body(task)`` for the workgroup's tasks of a stage."""
-    own = place(c, tasks)
+    own = _near(c, tasks)
     if const_expr(tasks.count <= tasks.span):
         if fx.Uint32(own) < fx.Uint32(tasks.count):
             body(own)

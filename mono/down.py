@@ -24,7 +24,7 @@ from . import formats as fmt
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
 from .context import WAVE, Context, renew
-from .ug import NOWHERE, STEP, TILE_STEP, Experts
+from .ug import STEP, TILE_STEP, Experts
 
 PICKS = 16  # of a pass: the columns of an MFMA
 PAIRS = 8  # words of two bf16 rows that a task has
@@ -212,7 +212,7 @@ def _fnuz_weights(c: Context, w: Experts, expert: Any, tile: Any, live: Any) -> 
     ]
     if rest:
         out.append(ll.buffer_load(data, c.lane * 8 + whole * TILE_STEP, base, count=2, cache=ll.NT))
-    lane = (c.lane < tile_codes // 8).select(c.lane * 8, Int32(NOWHERE))
+    lane = (c.lane < tile_codes // 8).select(c.lane * 8, Int32(gemv.NOWHERE))
     base = (expert * (hidden // 16) + tile) * tile_codes
     return [*out, ll.buffer_load(codes, lane, base, count=2, cache=ll.NT)]
 

@@ -6,7 +6,8 @@ weights are loaded once, before its activations exist, and stay in registers ove
 end is not computed: its loads go through a descriptor of 0 bytes (no traffic) and a scalar branch skips its
 MFMAs.
 
-Strategy ``scaled_mfma``: one MFMA a step takes the bytes and both scale codes. Weights are row-major.
+Strategy ``scaled_mfma``: one MFMA a step takes the bytes and both scale codes. Weights are row-major. Where the
+columns end inside a step, the second half of that step is not loaded (zeros), and every lane loads its own code.
 Strategy ``fp8_mfma_fma``: one fp8 MFMA a 32-wide block with a zero accumulator, then acc = fma(d, F, acc)
 with F = 2^(cw + cx - 254) from v_ldexp_f32, which is right (subnormal, zero) for every pair of codes;
 building the bits by a shift would turn code sums below 127 into -inf or huge negatives. Weights are tile-
@@ -28,6 +29,7 @@ from .rows import Slice
 
 TILE_ROWS = 16
 STEP = 128
+NOWHERE = 0x7FFFFFFF  # an offset past every bounded buffer
 SUM_BYTES = 8192  # one task's partial sums in LDS: 8 waves x 64 lanes x 4 floats
 
 
@@ -99,17 +101,34 @@ def load_weights(c: Context, m: Matrix, tile: Any, steps: Steps, live: Any = Non
         here = (own + i * apart < steps.count).select(present, Int32(0)) if ragged else present
         buf = ll.buffer(m.data, here)
         offset, uniform = (lane, base + i * stride) if tiled else (lane + i * stride, base)
-        low, high = (ll.buffer_load(buf, offset + h, uniform, count=4) for h in (0, half))
         step = fx.min(first + i * apart, steps.first + (steps.count - 1)) if ragged else first + i * apart
-        codes = ll.global_load(m.codes + fx.Int64((tile >> 1) * (m.k // 32)), step * 4, constant=True)
-        out.append((low, high, codes))
+        second = offset + half
+        if not _whole(m):
+            second = (step == steps.first + (steps.count - 1)).select(Int32(NOWHERE), second)
+        low, high = (ll.buffer_load(buf, o, uniform, count=4) for o in (offset, second))
+        out.append((low, high, _codes(c, m, tile, step)))
     return out
+
+
+def _whole(m: Matrix) -> bool:
+    """Whether a row is a whole number of steps."""
+    return m.k % STEP == 0
+
+
+def _codes(c: Context, m: Matrix, tile: Any, step: Any) -> Any:
+    """A step's four codes in a scalar word; of rows that end inside a step the lane group's own code, as a vector."""
+    row = (tile >> 1) * (m.k // 32)
+    if _whole(m):
+        return ll.global_load(m.codes + fx.Int64(row), step * 4, constant=True)
+    own = ll.buffer_byte(ll.buffer(m.codes, m.rows // 32 * (m.k // 32)), row + step * 4 + (c.lane >> 4))
+    return fx.Vector.from_elements([own], Int32)
 
 
 def _scaled_step(c: Context, x: Any, w: Any, acc: Any) -> Any:
     low, high, codes = w
     a = fx.Vector.from_elements([v[k] for v in (low, high) for k in range(4)], Int32)
-    return ll.mfma_scaled(a, x[0], acc, codes >> ((c.lane >> 4) * 8), x[1])
+    own = codes[0] if isinstance(codes, fx.Vector) else codes >> ((c.lane >> 4) * 8)
+    return ll.mfma_scaled(a, x[0], acc, own, x[1])
 
 
 def _scaled_x(c: Context, s: Slice, token: Any, own: Any, step: int) -> tuple[Any, Any]:

@@ -76,7 +76,7 @@ def shared_rows(c: Context, site: Site, unit: Unit) -> list[Any]:
 
 @ll.device
 def shared_product(c: Context, site: Site, unit: Unit, regs: list[Any]) -> None:
-    """Gate, up and activation of the unit: SMID pairs from an even one, SMQ and SMC pairs from an odd one."""
+    """Gate, up and activation of the unit: SMID pairs, and from an odd one SMQ and SMC pairs of two units."""
     s, red = _slice(c), c.build.ffn.lds.red
     if unit.live:
         rows.store_rows(c, s, unit.first, c.build.pass_width, regs)
@@ -115,9 +115,8 @@ def _activate(c: Context, site: Site, unit: Unit, count: Any) -> None:
         own = _silu_times_up(c, gate, up)
         row = t * (f.mix.inter * 8) + r * 8
         region = f.scratch.smid + unit.first * (f.mix.inter * 8) + unit.tile * (gemv.TILE_ROWS * 8)
-        if (unit.tile & 1) == 0:
-            mailbox.put(c, region, row, own.bitcast(Int32))
-        else:
+        mailbox.put(c, region, row, own.bitcast(Int32))
+        if (unit.tile & 1) == 1:
             stage("shared_q")
             even = mailbox.poll(c, site, [(region - gemv.TILE_ROWS * 8, row, 1)])[0]
             _quantise(c, unit, t, even.bitcast(Float32), own)

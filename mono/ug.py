@@ -28,7 +28,6 @@ from .seam_gate import LOG2E
 GROUP = 32
 STEP = 128
 TILE_STEP = 1024  # bytes of a step of 16 rows
-NOWHERE = 0x7FFFFFFF  # an offset past every bounded buffer
 DEPTH = 5  # pairs of steps in flight where FP4 is native
 FNUZ_RING = (2, 2, 1)  # steps of the rounds in flight where it is converted
 
@@ -174,7 +173,7 @@ def _fnuz_load(c: Context, t: _Tiles, first: Any, at: int, steps: int) -> list[A
     tile = c.lane >> (3 + steps)
     lane = (c.lane & (16 * steps - 1)) * 4 + tile * (c.build.shape.hidden // 2) + at * 64
     if steps == 1:
-        lane = (c.lane < 32).select(lane, Int32(NOWHERE))
+        lane = (c.lane < 32).select(lane, Int32(gemv.NOWHERE))
     return [*data, ll.buffer_load(t.codes, lane, t.code_base + first * 64, cache=ll.NT)]
 
 
@@ -284,24 +283,30 @@ def _mids_word(c: Context, group: Any) -> Any:
 
 @ll.device
 def _activate(c: Context, part: Any, count: Any, position: Any, first: int) -> None:
-    """Groups of picks ``first`` .. + 15 of the task, half a wave each."""
+    """Groups of picks ``first`` .. + 15 of the task, half a wave each.
+
+    Lanes without a pick repeat another's work up to the stores: lane exchanges need a whole wave.
+    """
     f, how, held = c.build.ffn, c.build.how, _held(c)
-    item = (c.tid >> 5) + first
-    p = Int32(0)
-    if const_expr(f.mix.groups_per_task > 1):
-        p = (item >= held).select(Int32(1), Int32(0))
-    j = item - p * held
-    if (item < f.mix.groups_per_task * held) & (j < count):
-        h = _activation(c, *_sums(c, p, j))
+    items = f.mix.groups_per_task * held
+    if c.wave * 2 + first < items:
+        item = (c.tid >> 5) + first
+        p = Int32(0)
+        if const_expr(f.mix.groups_per_task > 1):
+            p = (item >= held).select(Int32(1), Int32(0))
+        j = item - p * held
+        pick = fx.min(j, count - 1)
+        h = _activation(c, *_sums(c, p, pick))
         top = (h.bitcast(Int32) >> 16) & 0x7FFF
         code = fmt.scale_code(how, lanes.half_max(c, top), fmt.routed_floor(how))
         scaled = h * fmt.multiplier(code)
         octet = ll.pack_fp8(scaled, scaled, Int32(0), False) & 0xFF
         word = lanes.quad_or(octet << ((c.lane & 3) << 3))
-        group, row = part * f.mix.groups_per_task + p, position + j
-        if (c.lane & 3) == 0:
+        group, row = part * f.mix.groups_per_task + p, position + pick
+        live = (item < items) & (j < count)
+        if live & ((c.lane & 3) == 0):
             mailbox.store(c, Int32(f.scratch.mid), row * f.mix.padded + _mid_word(c, group), word)
-        if (c.lane & 31) == 0:
+        if live & ((c.lane & 31) == 0):
             at = (row * f.scratch.mids_row + _mids_word(c, group)) * 4
             mailbox.store(c, Int32(f.scratch.mids), at, code)
 

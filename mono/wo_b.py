@@ -74,6 +74,7 @@ def _out(c: Context, tasks: Products, region: int, first: Any, live_rows: Any) -
 @ll.device
 def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, region: int) -> None:
     """Wait for all ``a_tasks`` tasks of wo_a, then all passes: pairs in every rank's ``region``."""
+    c = peers.near(c)
     mailbox.await_flags(c, site, Int32(c.build.back.ardy), a_tasks, 8)
     s = _slice(c, tasks.how)
     passes.all_passes(

@@ -13,12 +13,13 @@ Invariants:
 
 import flydsl.compiler as flyc
 
-from .control import assembly, clock, end_program, fresh, memory_changes, opaque, sleep, spin, wait_stores
+from .control import assembly, clock, end_program, fresh, fresh_address, memory_changes, opaque, sleep, spin, wait_stores
 from .memory import (
     NT,
     SC1,
     SYSTEM,
     buffer,
+    buffer_byte,
     buffer_load,
     buffer_store,
     global_load,
@@ -79,6 +80,7 @@ __all__ = [
     "ballot",
     "bits_set",
     "buffer",
+    "buffer_byte",
     "buffer_load",
     "buffer_store",
     "clock",
@@ -90,6 +92,7 @@ __all__ = [
     "fma",
     "fp8_to_bf16_pair",
     "fresh",
+    "fresh_address",
     "gather",
     "global_load",
     "global_store",

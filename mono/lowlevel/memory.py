@@ -100,6 +100,13 @@ def buffer_load(
     return wrap(raw, kind, count)
 
 
+def buffer_byte(buf: Any, offset: Any, uniform: Any = 0) -> Any:
+    """The byte at ``offset`` + ``uniform``, zero-extended."""
+    byte = ir.IntegerType.get_signless(8)
+    loaded = rocdl.raw_ptr_buffer_load(byte, buf, i32(offset), i32(uniform), aux=0)
+    return Int32(_arith.ExtUIOp(ir.IntegerType.get_signless(32), raw(loaded)).result)
+
+
 def buffer_store(buf: Any, offset: Any, uniform: Any, value: Any, cache: int = 0) -> None:
     aux = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), cache)
     _rocdl.raw_ptr_buffer_store(raw(value), buf, i32(offset), i32(uniform), aux=aux)

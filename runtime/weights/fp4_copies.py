@@ -108,10 +108,9 @@ def tile_major_fp4(data: Tensor) -> Tensor:
     return torch.cat(parts, 1).reshape(data.shape)
 
 
-def _code_rounds(codes: Tensor) -> Tensor:
-    """[N, K / 32] with 8 codes of a row together, 16 rows a tile."""
-    tiles = codes.reshape(-1, TILE, codes.shape[1] // CHUNK, CHUNK)
-    return tiles.transpose(1, 2).reshape(codes.shape)
+def _code_columns(codes: Tensor) -> Tensor:
+    """[N, K / 32] with the 16 codes of a tile's block together: a dword is four rows of one block."""
+    return codes.reshape(-1, TILE, codes.shape[1]).transpose(1, 2).reshape(codes.shape)
 
 
 def _rows_in_turn(gate: Tensor, up: Tensor) -> Tensor:
@@ -124,9 +123,9 @@ def _tile_major(expert: Expert, fp8: Flavour) -> dict[str, Tensor]:
 
     return {
         "w13": tile_major_fp4(_rows_in_turn(clean(expert.w1), clean(expert.w3))),
-        "w13_s": _code_rounds(_rows_in_turn(expert.w1_s, expert.w3_s)),
+        "w13_s": _code_columns(_rows_in_turn(expert.w1_s, expert.w3_s)),
         "w2": tile_major_fp4(clean(expert.w2)),
-        "w2_s": expert.w2_s,
+        "w2_s": _code_columns(expert.w2_s),
     }
 
 

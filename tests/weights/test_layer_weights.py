@@ -194,6 +194,11 @@ def test_every_sampled_nibble_of_the_own_copies(
         assert got == (0 if want == 8 else want)
 
 
+def code_offset(row: int, block: int, columns: int) -> int:
+    """Byte of a code of an own copy: the 16 rows of a tile together, block after block."""
+    return row // 16 * 16 * columns + block * 16 + row % 16
+
+
 def test_every_code_of_the_own_copies(whole: WholeLayer, sizes: LayerSizes) -> None:
     experts = whole.ffn(2, 1).experts
     copies = routed_copies(experts, PICKED, sizes, "fnuz", "tile_major")
@@ -202,9 +207,11 @@ def test_every_code_of_the_own_copies(whole: WholeLayer, sizes: LayerSizes) -> N
     for i in range(sizes.inter):
         for block in range(columns):
             for codes, n in ((expert.w1_s, 2 * i), (expert.w3_s, 2 * i + 1)):
-                place = n // 16 * 16 * columns + block // 8 * 128 + n % 16 * 8 + block % 8
-                assert int(flat[place]) == int(codes[i, block])
-    assert torch.equal(copies["w2_s"][5], expert.w2_s)
+                assert int(flat[code_offset(n, block, columns)]) == int(codes[i, block])
+    flat, columns = copies["w2_s"][5].flatten(), sizes.inter // 32
+    for n in range(0, sizes.hidden, 3):
+        for block in range(columns):
+            assert int(flat[code_offset(n, block, columns)]) == int(expert.w2_s[n, block])
 
 
 def test_every_byte_of_the_shuffled_tensors(whole: WholeLayer, sizes: LayerSizes) -> None:
