@@ -293,6 +293,7 @@ class Build:
     tag_scale: int
     tag_offset: int
     fault_word: int
+    timeline: int  # clock values of a workgroup in a timeline record
     shape: Shape
     how: Strategy
     numerics: Numerics
