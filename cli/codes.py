@@ -66,7 +66,7 @@ def catalogues() -> tuple[Catalogue, ...]:
         Catalogue("specs", "Of `flymono spec check` and of every command.", ("code", "text", "fix"), spec),
         Catalogue(
             "plan",
-            "Why a build is refused (`flymono plan`); a refusal names all reasons and the nearest supported build.",
+            "Why a build is refused; a refusal names all reasons and the nearest supported build.",
             ("code", "meaning"),
             {str(c): (c.about,) for c in PlanCode},
         ),

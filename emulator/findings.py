@@ -6,7 +6,7 @@ The core (`core/`) spells a kind where it reports it; a test holds both lists to
 from __future__ import annotations
 
 KINDS = {
-    "missing-wait": "A register or LDS byte is used, or overwritten, while the memory operation that owns it is "
+    "missing-wait": "A register or LDS byte is used, or overwritten, while the operation that owns it is "
     "outstanding; the other PC is that operation's.",
     "store-data-hazard": "The instruction right behind a wide store overwrites the data that it still reads.",
     "uninitialised": "A value that was never written reaches an address, a branch, EXEC or stored data.",
@@ -20,7 +20,7 @@ KINDS = {
     "bad-jump": "A branch to an address that is no instruction.",
     "ran-off": "Execution left the code.",
     "trap": "The kernel executed s_trap.",
-    "unimplemented": "An instruction, or a form of one, that the emulator does not execute; nothing is skipped.",
+    "unimplemented": "An instruction, or a form of one, that the emulator lacks; none is ever skipped.",
     "all-waiting": "Every wave that is left waits: one finding a place, with the address it polls.",
     "budget": "The launch was stopped at its limit of instructions.",
 }

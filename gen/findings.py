@@ -45,7 +45,7 @@ class Finding:
 
 CODES = {
     # rendering
-    "GEN_TEMPLATE": "A template is missing, names something undefined, or renders a value that has no literal.",
+    "GEN_TEMPLATE": "A template is missing, names something undefined, or renders a value without a literal.",
     "GEN_SYNTAX": "The rendered text is not Python.",
     "GEN_FORMAT": "The formatter refused the rendered text.",
     "GEN_NO_RUFF": "The formatter of generated code is not installed.",
@@ -88,7 +88,7 @@ CODES = {
     "ISA_KERNARG": "The kernel argument segment is not the plan's.",
     "ISA_BLOCK": "The kernel is compiled for another workgroup size than planned.",
     "ISA_VGPRS": "The kernel needs so many registers that not every workgroup is resident.",
-    "ISA_ERRATUM": "An instruction has a form that the arch spec lists as an erratum, or an erratum has no check.",
+    "ISA_ERRATUM": "An instruction has the form of an erratum of the arch spec, or an erratum has no check.",
     "ISA_STAGE": "The stages marked in the code are not the plan's.",
     # the store and other revisions
     "GEN_NO_ARTEFACT": "The store holds no artefact of that name, or several.",

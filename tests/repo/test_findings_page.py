@@ -16,7 +16,7 @@ from flymono.gen.findings import CODES
 
 
 def literal_codes(path: Path) -> Iterator[str]:
-    """Codes that a module of gen spells: capitals with an underscore whose first word is a family of codes."""
+    """Codes that a module of gen spells: capitals whose first word is a family of codes."""
     families = {code.split("_")[0] for code in CODES}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
