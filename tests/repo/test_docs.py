@@ -33,10 +33,10 @@ def commands(text: str) -> Iterator[list[str]]:
 
 def unknown_word(command: Any, words: list[str]) -> str:
     """The first command or option of `words` that the app does not have, or an empty string."""
-    words = [
-        w for i, w in enumerate(words) if w != cli.SPECS_OPTION and words[max(i - 1, 0)] != cli.SPECS_OPTION
-    ]
     path = list(words)
+    if cli.SPECS_OPTION in path:  # `main` takes it out with its folder, wherever it stands
+        at = path.index(cli.SPECS_OPTION)
+        del path[at : at + 2]
     while hasattr(command, "commands") and path and not path[0].startswith("-"):
         name = path.pop(0)
         if name not in command.commands:

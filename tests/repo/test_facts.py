@@ -14,7 +14,7 @@ PAGES = ("attention",)
 
 
 def citations(text: str, page: str) -> set[str]:
-    """Sections that `text` cites: `page.md 5.4 and 5.6`, "page sheet 4.1 .. 4.6, 2.5" (a range by its ends)."""
+    """Sections that `text` cites: `page.md 5.4 and 5.6`, "page sheet 4.1 .. 4.6" (a range by its ends)."""
     number = r"\d+(?:\.\d+)?"
     pattern = rf"{page}(?:\.md| sheet) ({number}(?:(?:, | and | to | \.\. ){number})*)"
     return {n for found in re.findall(pattern, text) for n in re.findall(number, found)}
