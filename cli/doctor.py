@@ -35,6 +35,7 @@ NEEDED = (
     "safetensors",
     "filelock",
     "platformdirs",
+    "plotly",
     "pyelftools",
     "msgpack",
     "ruff",
