@@ -24,7 +24,8 @@ def pages(repo: Path) -> list[Path]:
 def commands(text: str) -> Iterator[list[str]]:
     """Words behind `flymono` in code spans and in lines of code blocks, without brackets and remarks."""
     spans = re.findall(r"`flymono ([^`]+)`", text)
-    lines = re.findall(r"^(?:\S+/)?flymono (.+)$", text, re.M)
+    blocks = "\n".join(re.findall(r"^```\n(.*?)^```$", text, re.M | re.S))
+    lines = re.findall(r"^(?:\S+/)?flymono (.+)$", blocks, re.M)
     for found in (*spans, *lines):
         words = shlex.split(found.partition("#")[0].replace("[", " ").replace("]", " "))
         if "..." not in words:
