@@ -16,7 +16,7 @@ MAX_WIDTH = 150
 def print_plan(plan: K1Plan, console: Console | None = None) -> None:
     """Print the whole plan: head, stages, waits, passes, LDS, scratch, ABI and cost."""
     out = console or Console()
-    if out.width > MAX_WIDTH:
+    if out.width > MAX_WIDTH or not out.is_terminal:  # into a file or a pipe: 80 columns would cut names
         out.width = MAX_WIDTH
     _head(plan, out)
     for table in (
