@@ -165,10 +165,6 @@ class ArchSpec(Spec):
         """Whether the arch has `capability` (every capability is stated, none is a default)."""
         return self.capabilities[capability]
 
-    def mfma_named(self, name: str) -> Mfma:
-        """The matrix instruction `name`; KeyError if the arch lacks it."""
-        return {m.name: m for m in self.mfma}[name]
-
 
 # ---------------------------------------------------------------- model
 
