@@ -79,10 +79,9 @@ def shipped(specs: Specs) -> tuple[BuildKey, ...]:
     for build in specs.builds:
         prefix = specs.model[build.model].prefix
         for g in build.groups:
-            for tp, rows, ratio, fold, index, window, timeline in product(
-                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline
+            for tp, rows, ratio, fold, index, window, timeline, draft in product(
+                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline, g.draft
             ):
-                keys.append(
-                    BuildKey(build.kernel, g.arch, tp, rows, ratio, fold, index, window, timeline, prefix)
-                )
+                layer = (ratio, fold, index, window, timeline)
+                keys.append(BuildKey(build.kernel, g.arch, tp, rows, *layer, prefix, draft))
     return tuple(dict.fromkeys(keys))
