@@ -115,7 +115,8 @@ def _ffn(plan: KernelPlan) -> list[Table]:
         return []
     found = [_fields("Attention half", plan.attention)] if isinstance(plan, K2Plan) else []
     peer = new_table(
-        f"Peer buffer: {plan.peer.total:,} bytes in two halves, taken by {plan.peer.parity}",
+        f"Peer buffer: {plan.peer.total:,} bytes in two halves, taken by {plan.peer.parity}; "
+        f"a rank pushes {plan.peer.pushed:,} bytes",
         "region|>offset in a half|>bytes|index|written by|read by",
     )
     for r in plan.peer.regions.regions:

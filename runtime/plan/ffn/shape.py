@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ....specs.schema import ArchSpec
-from ..arith import cdiv
+from ..arith import align_up, cdiv
 from ..dims import TILE_ROWS, Dims
 from ..lds import WAVE, WAVES
 from ..strategy import Strategy
@@ -72,6 +72,8 @@ class FfnShape:
     shared_first: int
     ug_first: int
     line: int  # bytes of a cache line
+    mid_row: int  # bytes from pick to pick of MID
+    mids_row: int  # words from pick to pick of MID's codes: whole lines
     table: RouteTable
 
 
@@ -145,6 +147,11 @@ def k_block_of(d: Dims, arch: ArchSpec) -> int:
     return d.hidden if block == "whole" else min(block, d.hidden)
 
 
+def mids_row(d: Dims, line: int) -> int:
+    """Words from row to row of MID's codes: whole lines, so that they may be loaded through the L2."""
+    return align_up(d.intermediate_padded // d.mx_group, line // 4)
+
+
 def router_groups_of(rows: int, width: int, per_group: int, grid: int) -> tuple[int, int]:
     """(groups, rows a group): no workgroup gets two router tasks, no group is empty."""
     groups = max(1, min(cdiv(rows, width), grid // per_group))
@@ -202,5 +209,7 @@ def shape_of(d: Dims, rows: int, width: int, grid: int, how: Strategy, arch: Arc
         shared_first=shared_first % grid,
         ug_first=(shared_first + units) % grid,
         line=arch.memory.line_bytes,
+        mid_row=d.intermediate_padded,
+        mids_row=mids_row(d, arch.memory.line_bytes),
         table=route_table(mix, rows, pick_width),
     )
