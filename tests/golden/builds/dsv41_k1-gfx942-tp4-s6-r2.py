@@ -120,6 +120,7 @@ WQKV_GEMV = Gemv(
     steps=20,
     tiles=112,
     per_workgroup=1,
+    span=256,
 )
 WQ_B_GEMV = Gemv(
     rows=8192,
@@ -128,6 +129,7 @@ WQ_B_GEMV = Gemv(
     steps=10,
     tiles=512,
     per_workgroup=2,
+    span=256,
 )
 
 # Where a wave waits for another workgroup, and how often it looks before it gives up.
