@@ -60,3 +60,13 @@ def test_a_larger_grid_admits_more_rows_and_is_right(tmp_path: Path, rows: int) 
 with pytest.raises(UserError) as refused:
         api.build(BuildKey.parse(build_id("gfx942", 4, 6)), specs)
     assert "163840" in refused.value.render() and "65536" in refused.value.render()
+
+
+@pytest.mark.parametrize("rows", [6, 48])
+def test_a_larger_grid_admits_more_rows_and_is_right(tmp_path: Path, rows: int) -> None:
+    """304 workgroups: the row limit grows from 42 to 48; wq_b stays on 256 of them."""
+    old = "simds_per_cu: 4"
+    specs = load(edited(tmp_path, "gfx942", old, f"{old}\n  workgroups: 304"))
+    ready = prepare(options(build_id("gfx942", 4, rows)), specs)
+    assert (ready.plan.grid, ready.plan.row_limit.rows, ready.plan.stage("wq_b").span) == (304, 48, 256)
+    assert wrong(launch(ready).verdicts()) == []
