@@ -16,7 +16,7 @@ MAX_WIDTH = 150
 def print_plan(plan: KernelPlan, console: Console | None = None) -> None:
     """Print the whole plan: head, stages, waits, passes, LDS, scratch, ABI and cost."""
     out = console or Console()
-    if out.width > MAX_WIDTH:
+    if out.width > MAX_WIDTH or not out.is_terminal:  # into a file or a pipe: 80 columns would cut names
         out.width = MAX_WIDTH
     _head(plan, out)
     tables = [_stages(plan), _sites(plan), _lds(plan), _scratch(plan), *_ffn(plan), _abi(plan), _mfma(plan)]

@@ -40,6 +40,7 @@ def unit_of(specs: Specs, key: BuildKey) -> Unit:
         specs=tuple((name, specs.digest(name)[:12]) for name in names),
         costs=tuple(cost_table(plan)),
         command=f"flymono gen --build {key.id}",
+        reasons=f"flymono plan show {key.id}",
         expect=expect,
         abi=abi_of(plan),
     )

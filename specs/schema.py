@@ -182,10 +182,6 @@ class ArchSpec(Spec):
         """Whether the arch has `capability` (every capability is stated, none is a default)."""
         return self.capabilities[capability]
 
-    def mfma_named(self, name: str) -> Mfma:
-        """The matrix instruction `name`; KeyError if the arch lacks it."""
-        return {m.name: m for m in self.mfma}[name]
-
 
 # ---------------------------------------------------------------- model
 
@@ -369,14 +365,15 @@ class Budget(Spec):
 
     `bits`: equal bit for bit. `bound`: |got - exact| <= bound, element by element. `rounded`: got lies
     between the roundings (to `dtype`) of exact - bound and exact + bound, so a neighbour passes only near
-    a tie.
+    a tie. `ranked`: an order, in which two entries may be exchanged only if their bounds overlap.
+    `relative`: |got - exact| <= budget * |exact| in the norm of a row.
     `formula` is the bound in words of `terms`; the derivation says where each part comes from.
     """
 
     stage: str
     output: str
     dtype: Literal["f32", "bf16", "e4m3", "e8m0", "i32", "bytes"]
-    rule: Literal["bits", "bound", "rounded"]
+    rule: Literal["bits", "bound", "rounded", "ranked", "relative"]
     terms: tuple[str, ...] = ()
     formula: str
     derivation: str

@@ -46,6 +46,13 @@ def test_tables_show_every_part(specs: Specs) -> None:
     assert [w for w in words if w not in text] == []
 
 
+def test_no_name_is_cut_in_a_pipe() -> None:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app)
+    assert "…" not in CliRunner().invoke(app, BASE, env={"COLUMNS": "80"}).stdout
+
+
 def test_json_is_the_whole_plan_and_stable(specs: Specs) -> None:
     first, again = run(*BASE, "--json"), run(*BASE, "--json")
     assert first == again and first[0] == 0

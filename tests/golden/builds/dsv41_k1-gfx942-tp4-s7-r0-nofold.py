@@ -1,5 +1,6 @@
 # dsv41_k1-gfx942-tp4-s7-r0-nofold: generated from templates/k1.py.j2; do not edit.
 # Again: flymono gen --build dsv41_k1-gfx942-tp4-s7-r0-nofold
+# Why each number is what it is: flymono plan show dsv41_k1-gfx942-tp4-s7-r0-nofold
 #
 # Specs (first 12 digits of SHA-256 of the resolved values):
 #   arch/gfx942               a318749d814f

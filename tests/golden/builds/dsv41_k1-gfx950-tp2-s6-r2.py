@@ -1,5 +1,6 @@
 # dsv41_k1-gfx950-tp2-s6-r2: generated from templates/k1.py.j2; do not edit.
 # Again: flymono gen --build dsv41_k1-gfx950-tp2-s6-r2
+# Why each number is what it is: flymono plan show dsv41_k1-gfx950-tp2-s6-r2
 #
 # Specs (first 12 digits of SHA-256 of the resolved values):
 #   arch/gfx950               2d8be7c7285c
