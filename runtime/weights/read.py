@@ -3,6 +3,7 @@
 Invariants
  - Nothing is read but headers, the folder's index, and the bytes of the tensors (of wq_b the rank's rows).
  - Every fault is found before any data is read: unreadable or cut files, missing tensors, dtypes, shapes.
+   A tensor is called missing where every file that could hold it was read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .header import ITEM_BYTES, Header, extent_fault, read_header
 from .published import Published, k1_tensors
 
 INDEX = "model.safetensors.index.json"
+_AGAIN = "download it again, or remove it: headers are then scanned"
 VIEWS = {"F8_E4M3": torch.uint8, "F8_E8M0": torch.uint8, "BF16": torch.bfloat16, "F32": torch.float32}
 
 
@@ -31,12 +33,14 @@ def _index(folder: Path) -> tuple[dict[str, str], list[WeightFinding]]:
     path = folder / INDEX
     try:
         weight_map = json.loads(path.read_bytes())["weight_map"]
-        return {str(k): str(v) for k, v in weight_map.items()}, []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        named = {str(k): str(v) for k, v in weight_map.items()}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         what = f"it is not an index of safetensors shards ({type(error).__name__}: {error})"
-        return {}, [
-            WeightFinding(str(path), "", what, "download it again, or remove it: headers are then scanned")
-        ]
+        return {}, [WeightFinding(str(path), "", what, _AGAIN)]
+    outside = sorted({f for f in named.values() if Path(f).name != f})
+    return named, [
+        WeightFinding(str(path), "", f"shard {f!r} is no name of a file beside it", _AGAIN) for f in outside
+    ]
 
 
 def _files(source: Path, names: list[str]) -> tuple[list[Path], list[WeightFinding]]:
@@ -90,13 +94,17 @@ def _locate(source: Path, tensors: dict[str, Published]) -> dict[str, Header]:
     if not source.exists():
         raise WeightsError([WeightFinding(str(source), "", "no such file or folder", "check the path")])
     files, findings = _files(source, [t.name for t in tensors.values()])
+    if findings:
+        raise WeightsError(findings)
     headers = [read_header(path) for path in files]
     findings += [f for header in headers for f in header.findings]
+    unread = any(not header.entries and header.findings for header in headers)
     homes: dict[str, Header] = {}
     for key, tensor in tensors.items():
         home = _where(headers, source, tensor)
         if isinstance(home, WeightFinding):
-            findings.append(home)
+            lost = unread and not any(tensor.name in header.entries for header in headers)
+            findings += [] if lost else [home]  # it may well stand in the file that cannot be read
             continue
         homes[key] = home
         findings += _faults(home, tensor)
