@@ -10,6 +10,8 @@ Invariants
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -41,30 +43,45 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `flymono` script; always ends in SystemExit."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    _print_anywhere()
     try:
-        args = _take_specs(list(sys.argv[1:] if argv is None else argv))
-        build_app()(args=args, prog_name="flymono")
+        build_app()(args=_take_specs(args), prog_name="flymono")
     except UserError as error:
-        print(error.render(), file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(_refuse(error, args))
     except KeyboardInterrupt:  # typer catches it while a command runs; this is the time before
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the exit's flush quiet
         sys.exit(1)
     except OSError as error:
-        sys.exit(_system_error(error))
+        sys.exit(_system_error(error, args))
 
 
-def _system_error(error: OSError) -> int:
+def _print_anywhere() -> None:
+    """A character that the terminal's encoding lacks is shown as its escape, and never ends a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _refuse(error: UserError, args: Sequence[str]) -> int:
+    """Print an error: for people on stderr, and with `--json` as the one document on stdout too."""
+    print(error.render(), file=sys.stderr)
+    if "--json" in args:
+        print(json.dumps(error.to_json(), indent=2))
+    return error.exit_code
+
+
+def _system_error(error: OSError, args: Sequence[str]) -> int:
     """A full disk, a missing file, a permission: the system's own words are the message."""
     if error.errno is None:
         raise error
     place = f"{error.filename}: " if error.filename else ""
-    print(f"error: {place}{error.strerror}", file=sys.stderr)
+    code = _refuse(UserError(f"{place}{error.strerror}"), args)
     if os.environ.get("FLYMONO_TRACEBACK"):
         raise error
-    return UserError.exit_code
+    return code
 
 
 def _take_specs(args: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,26 @@ from flymono.specs.findings import UserError
 class WriteError(UserError):
     """A file could not be written; nothing was left behind."""
 
+    def __init__(self, path: Path, error: OSError | str) -> None:
+        reason = error if isinstance(error, str) else error.strerror or str(error)
+        full = not isinstance(error, str) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = "free some space; nothing half-written was kept" if full else "name another place"
+        super().__init__(f"cannot write {path}: {reason}", fix=fix)
+
+
+def check_writable(path: Path) -> None:
+    """WriteError if a file could not be made at `path`; asked before long work, leaves nothing behind."""
+    if path.is_dir():
+        raise WriteError(path, "it is a folder")
+    there = next(p for p in path.absolute().parents if p.exists())
+    if not there.is_dir():
+        raise WriteError(path, f"{there} is no folder")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise WriteError(path, error) from None
+
 
 def _umask() -> int:
     mask = os.umask(0)
@@ -24,19 +45,21 @@ def _umask() -> int:
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that becomes `path` when the block ends without an error."""
+    mode = 0o666 & ~_umask()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.fchmod(handle, 0o666 & ~_umask())  # mkstemp makes private files
+        os.fchmod(handle, mode)  # mkstemp makes private files
         os.close(handle)
     except OSError as error:
-        raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
+        raise WriteError(path, error) from error
     temporary = Path(name)
     try:
         yield temporary
+        temporary.chmod(mode)  # again: a library may have put a private file of its own in its place
         temporary.replace(path)
     except OSError as error:
-        raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
+        raise WriteError(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
 

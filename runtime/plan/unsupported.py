@@ -84,5 +84,12 @@ class Unsupported(UserError):
         lines += [f"  nearest supported build: {self.nearest}"] if self.nearest else []
         return "\n".join(lines)
 
+    def to_json(self) -> dict[str, object]:
+        """Every reason with code, text and fix, and the nearest supported build."""
+        reasons = [{"code": str(r.code), "text": r.text, "fix": r.fix} for r in self.reasons]
+        return {
+            "error": str(self), "unsupported": self.subject, "reasons": reasons, "nearest": self.nearest,
+        }  # fmt: skip
+
     def __reduce__(self) -> tuple[type[Unsupported], tuple[str, tuple[Reason, ...], str | None]]:
         return Unsupported, (self.subject, self.reasons, self.nearest)

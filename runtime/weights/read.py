@@ -130,6 +130,11 @@ def _read(header: Header, tensor: Published, first: int = 0, rows: int | None = 
     return torch.from_numpy(data).view(VIEWS[entry.dtype]).reshape(shape)
 
 
+def check_k1_weights(source: Path, model: ModelSpec, layer: int) -> None:
+    """WeightsError with every finding about `layer` in `source`; only headers are read."""
+    _locate(Path(source), k1_tensors(model, layer))
+
+
 def read_k1_weights(source: Path, model: ModelSpec, layer: int, tp: int, rank: int = 0) -> K1Weights:
     """K1's weights of `layer` for one rank, in the published encoding.
 
