@@ -14,6 +14,7 @@ import io
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -56,6 +57,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except OSError as error:
         sys.exit(_system_error(error, args))
+    except Exception as error:
+        if not _broken_package(error):
+            raise
+        what = f"a package cannot be loaded: {_reason(error)}"
+        sys.exit(_refuse(UserError(what, fix="`flymono doctor` says what is broken here"), args))
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _broken_package(error: Exception) -> bool:
+    """Whether `error` came out of an import statement of ours, raised by a module that is not ours."""
+    if isinstance(error, ImportError):
+        return True
+    code = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [n for n, c in enumerate(code) if _is_ours(c.co_filename)]
+    return bool(own) and [c.co_name for c in code[own[-1] + 1 :][:1]] == ["<module>"]
+
+
+def _is_ours(file: str) -> bool:
+    here, path = Path(__file__).resolve().parent.parent, Path(file).resolve()
+    return path.is_relative_to(here) and "site-packages" not in path.relative_to(here).parts
 
 
 def _print_anywhere() -> None:
@@ -131,7 +155,7 @@ def build_app() -> typer.Typer:
 
 
 def _placeholder(app: typer.Typer, command: str, error: Exception) -> None:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    reason = _reason(error)
 
     def unavailable(ctx: typer.Context) -> None:
         raise UserError(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flymono.cli import doctor
 from flymono.cli import main as cli
 from flymono.gen.findings import Finding as GenFinding
 from flymono.gen.findings import StoreError
@@ -42,8 +43,23 @@ def flymono(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 def test_a_run_lists_all_that_is_wrong_with_its_options(flymono: Run, tmp_path: Path) -> None:
     said = flymono(
-        *"run k1 --arch gfx942 --tp 2 --rows 43 --rank 7 --layer 400 --seed -1".split(),
-        *"--order foo --mfma bar --trans baz".split(),
+        *[
+            "run",
+            "k1",
+            "--arch",
+            "gfx942",
+            "--tp",
+            "2",
+            "--rows",
+            "43",
+            "--rank",
+            "7",
+            "--layer",
+            "400",
+            "--seed",
+            "-1",
+        ],
+        *["--order", "foo", "--mfma", "bar", "--trans", "baz"],
         *("--report", str(tmp_path)),
     )
     assert said.code == 2
@@ -58,7 +74,7 @@ def test_a_run_lists_all_that_is_wrong_with_its_options(flymono: Run, tmp_path: 
 
 @pytest.mark.parametrize("order", ["starve:256", "starve:99999999999", "starve:x", "starve"])
 def test_only_a_workgroup_that_exists_can_be_starved(flymono: Run, order: str) -> None:
-    said = flymono(*"run k1 --arch gfx950 --order".split(), order)
+    said = flymono(*["run", "k1", "--arch", "gfx950", "--order"], order)
     assert said.code == 2
     assert "starve" in said.err and "compile" not in said.err
 
@@ -119,3 +135,67 @@ def test_a_terminal_without_utf8_gets_escapes(tmp_path: Path) -> None:
     assert run.returncode == 2
     assert b"f\\xfcnf" in run.stdout + run.stderr
     assert b"Traceback" not in run.stderr
+
+
+SAMPLES = Path(__file__).parents[1] / "emulator"
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("option", ["--opcodes", "--disassemble"])
+def test_emulate_shows_what_a_code_object_holds(flymono: Run, arch: str, option: str) -> None:
+    said = flymono("emulate", str(SAMPLES / f"sample_{arch}.hsaco"), option)
+    assert said.code == 0, said.err
+    assert "s_endpgm" in said.out and arch in said.out
+    assert "not implemented" not in said.out
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x7fELF", None])
+def test_emulate_refuses_what_is_no_code_object(flymono: Run, tmp_path: Path, content: bytes | None) -> None:
+    good = (SAMPLES / "sample_gfx942.hsaco").read_bytes()
+    path = tmp_path / "kernel.hsaco"
+    path.write_bytes(good[: len(good) // 2] if content is None else content)
+    for bad in (path, tmp_path, tmp_path / "gone"):
+        said = flymono("emulate", str(bad), "--opcodes")
+        assert said.code == 2
+        assert said.err.startswith(f"error: {bad}") and "fix: " in said.err
+
+
+@pytest.mark.parametrize("text", ["raise RuntimeError('broken on purpose')", "raise ImportError('lost')"])
+def test_a_broken_package_is_a_message(tmp_path: Path, text: str) -> None:
+    (tmp_path / "torch.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environ = {**os.environ, "PYTHONPATH": path, "FLYMONO_CACHE": str(tmp_path / "cache")}
+    call = [sys.executable, "-m", "flymono.cli.main"]
+    run = subprocess.run(
+        [*call, "run", "k1", "--arch", "gfx942"], capture_output=True, text=True, env=environ, timeout=120
+    )
+    assert run.returncode == 2
+    assert run.stderr.startswith("error: a package cannot be loaded: ") and "flymono doctor" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("raise RuntimeError('broken')", "msgpack: RuntimeError: broken"),
+        ("import os; os._exit(7)", "msgpack: importing it ended Python with exit code 7"),
+    ],
+)
+def test_doctor_imports_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    (tmp_path / "msgpack.py").write_text(text)
+    monkeypatch.setattr(doctor, "MODULES", {"json": "json", "msgpack": "msgpack"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (line,) = doctor._imports()
+    assert (line.state, line.text) == ("bad", said)
+    assert line.fix == "pip install --force-reinstall msgpack"
+
+
+def test_an_error_of_our_own_is_no_broken_package() -> None:
+    def bug() -> None:
+        raise RuntimeError("ours")
+
+    with pytest.raises(RuntimeError) as caught:
+        check_all(bug)
+    assert not cli._broken_package(caught.value)
+    assert cli._broken_package(ModuleNotFoundError("No module named 'torch'"))
