@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from flymono.specs.findings import UserError
 
@@ -68,3 +73,15 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to `path`; a full disk or an interrupt leaves the old file, or none."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
+
+
+def save_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """A safetensors file, whole or not at all; WriteError, also where the library has an error of its own."""
+    with atomic_path(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:  # it tells a full disk by text alone
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error

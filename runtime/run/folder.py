@@ -14,9 +14,8 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from flymono.runtime.files import atomic_path
+from flymono.runtime.files import save_tensors
 from flymono.specs.findings import UserError
 
 _KIND = "flymono.launch"
@@ -43,8 +42,7 @@ def save(
     tensors = {k: v.contiguous() for k, v in values.items() if isinstance(v, torch.Tensor)}
     scalars = {k: v for k, v in values.items() if isinstance(v, int)}
     meta = {"kind": _KIND, "build": build, "scalars": json.dumps(scalars), "facts": json.dumps(dict(facts))}
-    with atomic_path(path / f"{name}.safetensors") as temporary:
-        save_file(tensors, temporary, metadata=meta)
+    save_tensors(tensors, path / f"{name}.safetensors", meta)
 
 
 def load(path: Path) -> Saved:

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from filelock import FileLock
 from platformdirs import user_cache_path
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ...reference.draws import Draws
 from ...reference.sizes import K1Sizes
 from ...reference.weights import random_gate, random_linear, random_norm
 from ...specs.schema import ModelSpec
+from ..files import WriteError, save_tensors
 from .errors import WeightFinding, WeightsError
 from .published import k1_tensors
 from .read import read_k1_weights
@@ -53,17 +53,12 @@ def make_seeded_file(path: Path, model: ModelSpec, layer: int, seed: int = 0) ->
         tensor.name: values[key].contiguous().view(STORED.get(tensor.dtype, values[key].dtype))
         for key, tensor in published.items()
     }
-    unfinished = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # One key only: the library writes several in an order that differs from run to run.
-        save_file(stored, unfinished, metadata={"made": f"seed {seed}, layer {layer}, recipe {RECIPE}"})
-        unfinished.replace(path)
-    except OSError as error:
-        fix = "free some space (a layer's K1 part has about 53 MB) or choose another folder"
-        raise WeightsError([WeightFinding(str(path), "", f"cannot be written: {error}", fix)]) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+        save_tensors(stored, path, {"made": f"seed {seed}, layer {layer}, recipe {RECIPE}"})
+    except WriteError as error:
+        fix = "free some space (a layer's K1 part has about 53 MB), set XDG_CACHE_HOME, or pass --weights"
+        raise WeightsError([WeightFinding(str(path), "", str(error), fix)]) from error
     return path
 
 
