@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -44,6 +45,8 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `flymono` script; always ends in SystemExit."""
+    if argv is None:  # only where this process is ours
+        signal.signal(signal.SIGTERM, _terminated)
     args = list(sys.argv[1:] if argv is None else argv)
     _print_anywhere()
     try:
@@ -62,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         what = f"a package cannot be loaded: {_reason(error)}"
         sys.exit(_refuse(UserError(what, fix="`flymono doctor` says what is broken here"), args))
+
+
+def _terminated(number: int, frame: object) -> None:
+    """End as on Ctrl-C: compile servers go, scratch folders are removed, locks are given back."""
+    raise SystemExit(128 + number)
 
 
 def _reason(error: BaseException) -> str:

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flymono.reference.formula import terms_of
+from flymono.reference.sizes import K1Sizes, SumOrder
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.files import check_writable
-from flymono.runtime.plan import plan_k1
+from flymono.runtime.plan import K1Plan, plan_k1
 from flymono.runtime.weights import check_k1_weights
 from flymono.specs import Specs, UserError
 from flymono.specs.findings import check_all
@@ -72,3 +74,9 @@ def check_folder(options: Options, key: BuildKey) -> None:
         raise UserError(what, fix="leave it out")
     if options.arch != key.arch:
         raise UserError(f"{options.inputs} was saved for {key.arch}", fix=f"--arch {key.arch}")
+
+
+def check_numerics(specs: Specs, model: ModelSpec, plan: K1Plan) -> None:
+    """Raise what is wrong with the formulas of the kernel's error budgets, before anything is compiled."""
+    order = SumOrder(gemv=plan.strategy.gemv)
+    terms_of(specs.numerics[plan.key.kind], order.names(K1Sizes.of(model, plan.key.tp)), order.gemv)

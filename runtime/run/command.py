@@ -106,6 +106,7 @@ def prepare(options: Options, specs: Specs | None = None) -> Prepared:
     layer = DEFAULT_LAYER if options.layer is None else options.layer
     checks.check_case(options, model, layer, specs, lambda o: key_of(o, specs, model))
     plan = plan_k1(specs, key_of(options, specs, model))
+    checks.check_numerics(specs, model, plan)
     source = options.weights or seeded_file(model, layer, options.seed)
     weights = read_k1_weights(source, model, layer, plan.key.tp, options.rank)
     case = make_case(

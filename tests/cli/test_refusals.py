@@ -199,3 +199,9 @@ def test_an_error_of_our_own_is_no_broken_package() -> None:
         check_all(bug)
     assert not cli._broken_package(caught.value)
     assert cli._broken_package(ModuleNotFoundError("No module named 'torch'"))
+
+
+def test_a_termination_ends_as_ctrl_c_does() -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli._terminated(15, None)
+    assert ended.value.code == 143
