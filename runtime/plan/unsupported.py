@@ -28,6 +28,7 @@ class Code(StrEnum):
     WINDOW_NEEDS_RATIO_0 = "window-needs-ratio-0"
     MODEL_SHAPE = "model-shape"
     GRID_TOO_SMALL = "grid-too-small"
+    WORKGROUP_SHAPE = "workgroup-shape"
     MFMA_MISSING = "mfma-missing"
     LDS_TOO_SMALL = "lds-too-small"
     PASS_WIDTH_TOO_WIDE = "pass-width-too-wide"
@@ -50,6 +51,7 @@ _ABOUT = {
     Code.WINDOW_NEEDS_RATIO_0: "Wider window lists exist for draft layers, which read no compressed cache.",
     Code.MODEL_SHAPE: "A size of the model does not divide as the kernels' tiles need it.",
     Code.GRID_TOO_SMALL: "The GPU has too few compute units for the stages to sit side by side.",
+    Code.WORKGROUP_SHAPE: "The kernels run workgroups of 8 waves of 64 lanes, which the arch spec denies.",
     Code.MFMA_MISSING: "The arch spec lists no matrix instruction that a stage could use.",
     Code.LDS_TOO_SMALL: "A stage needs more LDS than one workgroup may allocate, at any pass width.",
     Code.PASS_WIDTH_TOO_WIDE: "The pass width that the arch spec states does not fit.",

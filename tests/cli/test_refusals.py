@@ -92,6 +92,7 @@ def test_only_a_workgroup_that_exists_can_be_starved(flymono: Run, order: str) -
         "plan show nonsense --json",
         "spec show nonsense --json",
         "diff no-such-revision dsv41_k1-gfx942-tp4-s6-r2 --json",
+        "diff --json -- --output=gone dsv41_k1-gfx942-tp4-s6-r2",
     ],
 )
 def test_a_refusal_is_json_where_json_was_asked_for(flymono: Run, args: str) -> None:
