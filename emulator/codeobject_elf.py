@@ -42,6 +42,8 @@ class CodeObjectError(UserError, ValueError):
     def __init__(self, message: str) -> None:
         super().__init__(message, fix="give a linked code object: the kernel.hsaco of a build's folder")
 
+    __str__ = UserError.__str__
+
 
 @dataclass(frozen=True)
 class Argument:

@@ -19,7 +19,7 @@ from . import front, seam
 from .case import K1Case
 from .formats import F32, F64, FLAVOURS, Fp8, decode, f32, pow2
 from .interval import Interval
-from .quant import FLT_MIN, Blocks, code_of, quantise_with
+from .quant import MXFP8, Blocks, CodeRule, quantise_with
 from .sizes import K1Sizes, SumOrder
 from .weights import K1Weights
 
@@ -52,25 +52,28 @@ class Operand:
         return cls(Interval.point(values), magnitude)
 
 
-@dataclass(frozen=True)
-class K1Bounds:
-    """Bounds of one case's stages; `terms` are the evaluated terms of the numerics spec."""
+class Bounds:
+    """Bounds of what every launch has: the seam, norms, quantisers and GEMVs."""
 
-    case: K1Case
-    weights: K1Weights
     sizes: K1Sizes
     order: SumOrder
     terms: dict[str, float]
 
     @property
     def flavour(self) -> Fp8:
-        return FLAVOURS[self.case.fp8]
+        """FP8 bytes of activations."""
+        raise NotImplementedError
+
+    @property
+    def gate(self) -> seam.GateWeights:
+        """Gate projection of the launch's seam."""
+        raise NotImplementedError
 
     # -------------------------------------------------------------- seam
 
     def partials(self, residual: Tensor) -> Value:
         """Slices' projections and sums of squares [slices, S, mix + 1] from the residual."""
-        exact, magnitude = seam.partials_exact(residual, self.weights.hc_fn, self.order)
+        exact, magnitude = seam.partials_exact(residual, self.gate.hc_fn, self.order)
         error = magnitude * self.terms["pmix_sum"]
         error[..., -1] = magnitude[..., -1] * self.terms["pmix_squares"]
         return Value(exact, error)
@@ -79,14 +82,14 @@ class K1Bounds:
         """Gate logits [S, mix] from the slices' partials."""
         t, c = self.terms, self.sizes.streams
         total = partial.exact.sum(0)
-        z, v = seam.logits_exact(total, self.weights, self.sizes)
+        z, v = seam.logits_exact(total, self.gate, self.sizes)
         rstd = (total[:, -1:] / (c * self.sizes.hidden) + self.sizes.eps).rsqrt()
         mix_error = t["gate_sum"] * partial.exact[..., :-1].abs().sum(0) + partial.error[..., :-1].sum(0)
         # A relative error of the sum of squares is at most halved by the square root.
         squares = total[:, -1:].clamp_min(1e-300)
         rstd_error = t["gate_rstd"] + 0.5 * partial.error[..., -1:].sum(0) / squares
         v_error = rstd * mix_error + (rstd_error + t["u"]) * v.abs()
-        scale = self.weights.hc_scale.to(F64).abs().repeat_interleave(torch.tensor([c, c, c * c]))
+        scale = self.gate.hc_scale.to(F64).abs().repeat_interleave(torch.tensor([c, c, c * c]))
         return Value(z, scale * v_error + t["u"] * z.abs())
 
     def _sigmoid(self, z: Value) -> Value:
@@ -144,18 +147,18 @@ class K1Bounds:
         y = x.times(rstd).times(Interval.point(weight))
         return y.widened(t["norm_products"] * t["second_order"]).bf16()
 
-    def codes(self, y: Interval, group: int, floor: float = FLT_MIN) -> tuple[Tensor, Tensor]:
+    def codes(self, y: Interval, group: int, rule: CodeRule = MXFP8) -> tuple[Tensor, Tensor]:
         """Smallest and largest scale code of groups, int32 [..., n / group]."""
         low, high = (torch.unflatten(v, -1, (-1, group)).amax(-1) for v in (y.smallest, y.largest))
-        return code_of(low, self.flavour, floor), code_of(high, self.flavour, floor)
+        return rule(low, self.flavour), rule(high, self.flavour)
 
     def quantised(self, y: Interval, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Bytes of both ends of y under given codes, uint8."""
         return quantise_with(y.lo, codes, self.flavour), quantise_with(y.hi, codes, self.flavour)
 
-    def operand(self, y: Interval, group: int, floor: float = FLT_MIN) -> Operand:
+    def operand(self, y: Interval, group: int, rule: CodeRule = MXFP8) -> Operand:
         """Dequantised values over every code that y allows, for end-to-end intervals."""
-        low, high = self.codes(y, group, floor)
+        low, high = self.codes(y, group, rule)
         step = pow2(high.to(torch.int64) - 127 + self.flavour.smallest_exponent).repeat_interleave(group, -1)
         ends: list[tuple[Tensor, Tensor]] = []
         for extra in range(int((high - low).max()) + 1):
@@ -170,13 +173,34 @@ class K1Bounds:
 
     # -------------------------------------------------------------- GEMV
 
-    def _gemv(self, x: Operand, w: Tensor, magnitudes: Tensor, factor: float) -> Interval:
+    def gemv(self, x: Operand, w: Tensor, magnitudes: Tensor, factor: float) -> Interval:
         """x @ w.T with the roundings of a sum, plus the width of x."""
         error = (x.magnitude.to(F32) @ magnitudes.T).to(F64) * (factor * self.terms["second_order"])
         if not x.values.known:
             half = (x.values.hi - x.values.lo) / 2
             error = error + half @ w.abs().T
         return Interval.around(x.values.middle @ w.T, error)
+
+
+@dataclass(frozen=True)
+class K1Bounds(Bounds):
+    """Bounds of one K1 case's stages; `terms` are the evaluated terms of the numerics spec."""
+
+    case: K1Case
+    weights: K1Weights
+    sizes: K1Sizes
+    order: SumOrder
+    terms: dict[str, float]
+
+    @property
+    def flavour(self) -> Fp8:
+        return FLAVOURS[self.case.fp8]
+
+    @property
+    def gate(self) -> seam.GateWeights:
+        return self.weights
+
+    # -------------------------------------------------------------- GEMVs
 
     def wqkv(self, x: Operand) -> Interval:
         """Partials of the K halves, [halves, S, q_rank + kv_dim]."""
@@ -185,7 +209,7 @@ class K1Bounds:
             at = slice(half * width, (half + 1) * width)
             operand = Operand(x.values[:, at], x.magnitude[:, at])
             w, magnitudes = self.weights.wqkv_values[:, at], self.weights.wqkv_magnitudes[:, at]
-            parts.append(self._gemv(operand, w, magnitudes, self.terms["wqkv_sum"]))
+            parts.append(self.gemv(operand, w, magnitudes, self.terms["wqkv_sum"]))
         return Interval(torch.stack([p.lo for p in parts]), torch.stack([p.hi for p in parts]))
 
     def qkv(self, parts: Interval) -> Interval:
@@ -194,7 +218,7 @@ class K1Bounds:
 
     def wqb(self, x: Operand) -> Interval:
         """bf16 rows of wq_b before the rotation, [S, H, head_dim]."""
-        y = self._gemv(x, self.weights.wqb_values, self.weights.wqb_magnitudes, self.terms["wqb_sum"]).bf16()
+        y = self.gemv(x, self.weights.wqb_values, self.weights.wqb_magnitudes, self.terms["wqb_sum"]).bf16()
         return y.map(lambda v: torch.unflatten(v, -1, (self.sizes.heads, self.sizes.head_dim)))
 
     # -------------------------------------------------------------- rotation
@@ -205,15 +229,18 @@ class K1Bounds:
 
     def rotated(self, tail: Interval) -> Interval:
         """bf16 results of rotating [S, ..., rope] values, in float32 order at the corners."""
-        cos, sin = (v.reshape(v.shape[0], *[1] * (tail.lo.dim() - 2), -1) for v in self._cos_sin)
-        even, odd = tail[..., 0::2], tail[..., 1::2]
-        ec, es, oc, os = (_product(v, f) for v, f in ((even, cos), (even, sin), (odd, cos), (odd, sin)))
-        first = Interval(f32(ec.lo - os.hi), f32(ec.hi - os.lo))
-        second = Interval(f32(es.lo + oc.lo), f32(es.hi + oc.hi))
-        lo, hi = (
-            torch.stack([a, b], -1).flatten(-2) for a, b in ((first.lo, second.lo), (first.hi, second.hi))
-        )
-        return Interval(lo, hi).bf16()
+        return rotated(tail, *self._cos_sin).bf16()
+
+
+def rotated(tail: Interval, cos: Tensor, sin: Tensor) -> Interval:
+    """float32 results of rotating [S, ..., rope] values by float32 [S, rope / 2], at the corners."""
+    cos, sin = (v.reshape(v.shape[0], *[1] * (tail.lo.dim() - 2), -1) for v in (cos, sin))
+    even, odd = tail[..., 0::2], tail[..., 1::2]
+    ec, es, oc, os = (_product(v, f) for v, f in ((even, cos), (even, sin), (odd, cos), (odd, sin)))
+    first = Interval(f32(ec.lo - os.hi), f32(ec.hi - os.lo))
+    second = Interval(f32(es.lo + oc.lo), f32(es.hi + oc.hi))
+    lo, hi = (torch.stack([a, b], -1).flatten(-2) for a, b in ((first.lo, second.lo), (first.hi, second.hi)))
+    return Interval(lo, hi)
 
 
 def _added(parts: Tensor) -> Tensor:

@@ -110,6 +110,22 @@ def default_padding(rows: int) -> int:
     return 0 if rows < 3 else max(1, rows // 8)
 
 
+def _given_contexts(
+    model: ModelSpec, sizes: K1Sizes, case: dict[str, int], contexts: tuple[int, ...]
+) -> Metadata:
+    """Requests whose first rows see the given numbers of tokens, in turn; drafts see one more each."""
+    live, padded = case["rows"] - case["padded"], case["padded"]
+    count = min(model.draft.block_size + 1, -(-live // len(contexts)))
+    request = [row // count for row in range(live)]
+    position = [contexts[r % len(contexts)] - 1 + row % count for row, r in enumerate(request)]
+    last = position
+    if case["window"] != sizes.window:
+        last = [max(p for p, other in zip(position, request, strict=True) if other == r) for r in request]
+    first = [max(0, p - sizes.window + 1) for p in position]
+    rows_of = [torch.tensor(values + [0] * padded) for values in (request, position, first, last)]
+    return Metadata(rows_of[0], rows_of[1], rows_of[2], rows_of[3], padded)
+
+
 def _metadata(
     draws: Draws, model: ModelSpec, sizes: K1Sizes, case: dict[str, int], positions: int
 ) -> Metadata:
@@ -222,9 +238,11 @@ def _gates(draws: Draws, sizes: K1Sizes, rows: int, first: bool) -> tuple[Tensor
 def make_case(
     model: ModelSpec, *, rows: int, tp: int, rank: int = 0, ratio: int, fold: bool = True,
     index: bool = False, window: int = 128, seed: int = 0, fp8: str = "ocp", first: bool = False,
-    padded: int | None = None, positions: int = 4096,
+    padded: int | None = None, positions: int = 4096, contexts: tuple[int, ...] = (),
 ) -> K1Case:  # fmt: skip
     """Build a case. `first` takes the first layer's pre gate, `positions` bounds the contexts.
+
+    With `contexts`, requests of up to draft + 1 rows see that many tokens, in turn; `positions` grows to fit.
 
     Raises ValueError if the contexts do not fit the rope table or if every row would be padding.
     """
@@ -232,11 +250,18 @@ def make_case(
     padded = default_padding(rows) if padded is None else padded
     if not 0 <= padded < rows:
         raise ValueError(f"{padded} padded rows of {rows}: at least one row must be live")
+    positions = max(positions, *contexts, 0) + 8 if contexts else positions
+    if contexts and min(contexts) < 1:
+        raise ValueError(f"contexts {contexts}: a row sees at least its own token")
     if not 4 * sizes.window <= positions <= model.rope.max_positions:
         raise ValueError(f"positions {positions}: take {4 * sizes.window} .. {model.rope.max_positions}")
     draws = Draws(seed, f"case/{rows}/{tp}/{ratio}/{window}")
     shape = {"rows": rows, "padded": padded, "ratio": ratio, "window": window}
-    meta = _metadata(draws, model, sizes, shape, positions)
+    meta = (
+        _given_contexts(model, sizes, shape, contexts)
+        if contexts
+        else _metadata(draws, model, sizes, shape, positions)
+    )
     residual, pend = _streams(draws, sizes, rows, padded)
     post, comb, pre = _gates(draws, sizes, rows, first)
     slot, swa_idx, swa_lens, blocks = _window_lists(draws, meta, window)

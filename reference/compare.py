@@ -6,7 +6,6 @@ stage gives one wrong verdict and the rest of the table stays meaningful.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,27 +16,16 @@ from ..specs.schema import NumericsSpec
 from . import front, seam
 from .bounds import K1Bounds, Operand, Value
 from .case import K1Case
-from .formats import F64, bf16_ordinal, fp8_ordinal
+from .formats import F64
 from .formula import terms_of
 from .interval import Interval
-from .quant import RECORD_FLOOR, Blocks
+from .judging import quantised, stored
+from .launch import Launch
+from .quant import RECORD, Blocks
 from .regions import Intermediates, unpack
 from .sizes import K1Sizes, SumOrder
-from .verdict import Judge, Verdict, steps_outside
+from .verdict import Judge, Verdict
 from .weights import K1Weights
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What a launch left behind.
-
-    `outputs` by launch-argument name (res_out, post_out, comb_out, pre_out, swa, q, kt, klen, and in index
-    builds normed_out and qr_out), `regions` by scratch-region name, and the tag the launch ran under.
-    """
-
-    outputs: Mapping[str, Tensor]
-    regions: Mapping[str, Tensor]
-    tag: int
 
 
 @dataclass(frozen=True)
@@ -110,14 +98,6 @@ class Comparison:
         kt = [] if self.case.index else self.kt()
         return self.slice() + self.gate() + self.norm() + kt + self.wqkv() + self.qkv() + self.wq_b()
 
-    def _tags(self, judge: Judge, output: str, tags: Tensor) -> Verdict:
-        return judge.bits(output, tags, torch.full_like(tags, self.launch.tag))
-
-    def _flags(self, judge: Judge, output: str, flags: Tensor) -> Verdict:
-        want = torch.ones_like(flags)
-        want[..., 1] = self.launch.tag
-        return judge.bits(output, flags, want)
-
     def _residual(self) -> Tensor:
         case = self.case
         return seam.residual_of(case.res_in, case.pend, case.post_in, case.comb_in, case.fold, exact=False)
@@ -130,12 +110,12 @@ class Comparison:
         return [
             judge.bits("res_out", residual, self._residual()),
             judge.bits("lin", kernel.lin, seam.collapse(residual, self.case.pre_in)),
-            self._tags(judge, "lin_tags", kernel.lin_tags),
+            judge.tags("lin_tags", kernel.lin_tags, self.launch.tag),
             judge.bound("pmix", kernel.pmix[..., :last], Value(mix.exact[..., :last], mix.error[..., :last])),
             judge.bound(
                 "pmix_squares", kernel.pmix[..., last], Value(mix.exact[..., last], mix.error[..., last])
             ),
-            self._tags(judge, "pmix_tags", kernel.pmix_tags),
+            judge.tags("pmix_tags", kernel.pmix_tags, self.launch.tag),
         ]
 
     def gate(self) -> list[Verdict]:
@@ -145,35 +125,17 @@ class Comparison:
         judge = self._judge("gate")
         return [judge.bound(name, self._out(name), value) for name, value in values.items()]
 
-    def _norm_quantised(
-        self, judge: Judge, names: tuple[str, str], y: Interval, got: Blocks
-    ) -> list[Verdict]:
-        """Codes within what y allows, bytes within what y allows under the kernel's codes."""
-        group = y.lo.shape[-1] // got.codes.shape[-1]
-        floor = RECORD_FLOOR if group == self.sizes.record_group else 0.0
-        low, high = self.bounds.codes(y, group, max(floor, 2.0**-126))
-        lo, hi = (fp8_ordinal(b, got.flavour) for b in self.bounds.quantised(y, got.codes.clamp(0, 254)))
-        data = fp8_ordinal(got.data, got.flavour)
-        return [
-            judge.rounded(names[0], "codes", got.codes, low, high, steps_outside(got.codes, low, high)),
-            judge.rounded(names[1], "e4m3 steps", data, lo, hi, steps_outside(data, lo, hi)),
-        ]
-
-    def _stored_norm(self, judge: Judge, name: str, stored: Tensor, y: Interval) -> Verdict:
-        steps = steps_outside(*(bf16_ordinal(v) for v in (stored, y.lo, y.hi)))
-        return judge.rounded(name, "absolute", stored, y.lo, y.hi, steps)
-
     def norm(self) -> list[Verdict]:
         """RMSNorm and MXFP8 of the kernel's layer input."""
         judge = self._judge("norm")
         y = self.bounds.norm(Interval.point(self.kernel.lin), self.weights.attn_w, "norm_rstd")
         verdicts: list[Verdict] = []
         if self.case.index:
-            stored = self._out("normed_out")
-            verdicts.append(self._stored_norm(judge, "normed", stored, y))
-            y = Interval.point(stored)
-        verdicts += self._norm_quantised(judge, ("x8s", "x8"), y, self.kernel.x8)
-        return [*verdicts, self._flags(judge, "xrdy", self.kernel.xrdy)]
+            normed = self._out("normed_out")
+            verdicts.append(stored(judge, "normed", normed, y))
+            y = Interval.point(normed)
+        verdicts += quantised(judge, self.bounds, ("x8s", "x8"), y, self.kernel.x8)
+        return [*verdicts, judge.flags("xrdy", self.kernel.xrdy, self.launch.tag)]
 
     def kt(self) -> list[Verdict]:
         """Key table and lengths."""
@@ -188,7 +150,7 @@ class Comparison:
         value = Value(parts.middle, (parts.hi - parts.lo) / 2)
         return [
             judge.bound("qkvp", self.kernel.qkvp, value),
-            self._tags(judge, "qkvp_tags", self.kernel.qkvp_tags),
+            judge.tags("qkvp_tags", self.kernel.qkvp_tags, self.launch.tag),
         ]
 
     def qkv(self) -> list[Verdict]:
@@ -198,11 +160,11 @@ class Comparison:
         y = self.bounds.norm(rows[:, : sizes.q_rank], self.weights.qn_w, "q_rstd")
         verdicts: list[Verdict] = []
         if self.case.index:
-            stored = self._out("qr_out")
-            verdicts.append(self._stored_norm(judge, "qr", stored, y))
-            y = Interval.point(stored)
-        verdicts += self._norm_quantised(judge, ("qx8s", "qx8"), y, self.kernel.qx8)
-        verdicts.append(self._flags(judge, "qrdy", self.kernel.qrdy))
+            qr = self._out("qr_out")
+            verdicts.append(stored(judge, "qr", qr, y))
+            y = Interval.point(qr)
+        verdicts += quantised(judge, self.bounds, ("qx8s", "qx8"), y, self.kernel.qx8)
+        verdicts.append(judge.flags("qrdy", self.kernel.qrdy, self.launch.tag))
         kn = self.bounds.norm(rows[:, sizes.q_rank :], self.weights.kvn_w, "kv_rstd")
         return verdicts + self._record(judge, kn) + [self._cache_rest(judge)]
 
@@ -211,8 +173,8 @@ class Comparison:
         turned = self.bounds.rotated(kn[:, nope:])[live]
         names = ("record_codes", "record_nope")
         return [
-            *self._norm_quantised(judge, names, kn[live][:, :nope], self.record.nope),
-            self._stored_norm(judge, "record_rope", self.record.rope, turned),
+            *quantised(judge, self.bounds, names, kn[live][:, :nope], self.record.nope, RECORD),
+            stored(judge, "record_rope", self.record.rope, turned),
         ]
 
     def _cache_rest(self, judge: Judge) -> Verdict:
@@ -238,8 +200,8 @@ class Comparison:
         u = self.bounds.wqb(Operand.of_blocks(self.kernel.qx8))
         q = self._out("q")
         return [
-            self._stored_norm(judge, "q_nope", q[..., :nope], u[..., :nope]),
-            self._stored_norm(judge, "q_rope", q[..., nope:], self.bounds.rotated(u[..., nope:])),
+            stored(judge, "q_nope", q[..., :nope], u[..., :nope]),
+            stored(judge, "q_rope", q[..., nope:], self.bounds.rotated(u[..., nope:])),
         ]
 
     # -------------------------------------------------------------- end to end
@@ -256,28 +218,24 @@ class Comparison:
         rows = bounds.qkv(bounds.wqkv(bounds.operand(y, sizes.group)))
         qn = bounds.norm(rows[:, : sizes.q_rank], self.weights.qn_w, "q_rstd")
         if self.case.index:
-            verdicts.append(self._stored_norm(judge, "normed", self._out("normed_out"), y))
-            verdicts.append(self._stored_norm(judge, "qr", self._out("qr_out"), qn))
+            verdicts.append(stored(judge, "normed", self._out("normed_out"), y))
+            verdicts.append(stored(judge, "qr", self._out("qr_out"), qn))
         kn = bounds.norm(rows[:, sizes.q_rank :], self.weights.kvn_w, "kv_rstd")
         u = bounds.wqb(bounds.operand(qn, sizes.group))
         rotated = bounds.rotated(u[..., sizes.nope :])
         full = Interval(*(torch.cat(v, -1) for v in ((u.lo[..., : sizes.nope], rotated.lo),
                                                      (u.hi[..., : sizes.nope], rotated.hi))))  # fmt: skip
-        return (
-            verdicts
-            + self._record_end_to_end(judge, kn)
-            + [self._stored_norm(judge, "q", self._out("q"), full)]
-        )
+        return verdicts + self._record_end_to_end(judge, kn) + [stored(judge, "q", self._out("q"), full)]
 
     def _record_end_to_end(self, judge: Judge, kn: Interval) -> list[Verdict]:
         """Record values: dequantised ones lie within what any allowed code gives."""
         live, sizes = self.case.live, self.sizes
-        allowed = self.bounds.operand(kn[live][:, : sizes.nope], sizes.record_group, RECORD_FLOOR).values
+        allowed = self.bounds.operand(kn[live][:, : sizes.nope], sizes.record_group, RECORD).values
         rope = self.bounds.rotated(kn[:, sizes.nope :])[live]
         # Dequantised e4m3 values are bf16 values, so their distance is counted in bf16 steps.
         return [
-            self._stored_norm(judge, "record_nope", self.record.nope.values(), allowed),
-            self._stored_norm(judge, "record_rope", self.record.rope, rope),
+            stored(judge, "record_nope", self.record.nope.values(), allowed),
+            stored(judge, "record_rope", self.record.rope, rope),
         ]
 
 

@@ -78,3 +78,13 @@ def pairwise_sum(value: Tensor, dim: int = -1) -> Tensor:
     """(q0 + q1) + (q2 + q3) over an axis of four."""
     q0, q1, q2, q3 = value.unbind(dim)
     return (q0 + q1) + (q2 + q3)
+
+
+def log2(x: Tensor) -> Tensor:
+    """log2(x), correctly rounded."""
+    return _flush(torch.log2(x.to(F64)).to(F32))
+
+
+def rint(x: Tensor) -> Tensor:
+    """Round half to even to an integer value."""
+    return torch.round(x)

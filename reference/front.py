@@ -6,6 +6,8 @@ Exact forms are float64; promised forms are float32 in the stated order (attenti
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -146,7 +148,34 @@ def write_records(case: K1Case, sizes: K1Sizes, data: Tensor, scales: Tensor) ->
 # ------------------------------------------------------------------ key table
 
 
-def key_table(case: K1Case, sizes: K1Sizes) -> tuple[Tensor, Tensor]:
+class KeySource(Protocol):
+    """What a key table is made from, under the launch arguments' names."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def ratio(self) -> int: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def comp_block(self) -> int: ...
+    @property
+    def live(self) -> Tensor: ...
+    @property
+    def pos(self) -> Tensor: ...
+    @property
+    def swa_idx(self) -> Tensor: ...
+    @property
+    def swa_lens(self) -> Tensor: ...
+    @property
+    def topk(self) -> Tensor: ...
+    @property
+    def comp_bt(self) -> Tensor: ...
+    @property
+    def t2r(self) -> Tensor: ...
+
+
+def key_table(case: KeySource, sizes: K1Sizes) -> tuple[Tensor, Tensor]:
     """kt int32 [S, keys] and klen int32 [2 S] (length, then the number of top-k entries)."""
     table = torch.full((case.rows, sizes.keys), -1, dtype=torch.int32)
     length = torch.zeros(2, case.rows, dtype=torch.int32)
@@ -160,7 +189,7 @@ def key_table(case: K1Case, sizes: K1Sizes) -> tuple[Tensor, Tensor]:
     return table, length.flatten()
 
 
-def _compressed_keys(case: K1Case, row: int, ntopk: int) -> Tensor:
+def _compressed_keys(case: KeySource, row: int, ntopk: int) -> Tensor:
     """Entries of the selected compressed rows, marked in bit 31; -1 stays -1."""
     if not ntopk:
         return torch.zeros(0, dtype=torch.int32)

@@ -1,13 +1,15 @@
-"""The two quantisers of the layer: MXFP8 activations (groups of 32) and KV records (groups of 64).
+"""The quantisers of the layer: MXFP8 activations (groups of 32) and KV records (groups of 64).
 
-Both turn a group's largest magnitude a into the code of a power of two, E(RN32(a / clamp)), where E is the
+All turn a group's largest magnitude a into the code of a power of two, E(RN32(a / clamp)), where E is the
 biased exponent field plus one if any mantissa bit is set, and a value v into
 e4m3(clamp(v * 2**(127 - code))).
-They differ in the floor under a. (attention sheet 2.1, 2.2.)
+They differ in the floor under a; the routed experts' rule multiplies by a rounded 1 / clamp instead of
+dividing, which changes no code above its floor. (attention sheet 2.1, 2.2, FFN math 2.3.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +19,7 @@ from .formats import F32, F64, Fp8, decode, encode, pow2
 
 FLT_MIN = 2.0**-126
 RECORD_FLOOR = float(torch.tensor(1e-4, dtype=F32))
+ROUTED_FLOOR = float(torch.tensor(1e-10, dtype=F32))
 LARGEST_CODE = 254
 
 
@@ -51,6 +54,26 @@ def code_of(amax: Tensor, flavour: Fp8, floor: float = FLT_MIN) -> Tensor:
     return exponent_round_up((a / flavour.clamp).to(F32)).clamp(0, LARGEST_CODE)
 
 
+def routed_code(amax: Tensor, flavour: Fp8) -> Tensor:
+    """Codes of the routed experts' rule: a float32 product with 1 / clamp, floor 1e-10, at least 1."""
+    a = torch.where(torch.isnan(amax), amax, amax.to(F64).clamp_min(ROUTED_FLOOR)).to(F32)
+    product = a * torch.tensor(1 / flavour.clamp, dtype=F32)
+    return exponent_round_up(product).clamp(1, LARGEST_CODE)
+
+
+CodeRule = Callable[[Tensor, Fp8], Tensor]  # codes of group maxima
+
+
+def record_code(amax: Tensor, flavour: Fp8) -> Tensor:
+    """The records' rule."""
+    return code_of(amax, flavour, RECORD_FLOOR)
+
+
+MXFP8: CodeRule = code_of
+RECORD: CodeRule = record_code
+ROUTED: CodeRule = routed_code
+
+
 def quantise_with(value: Tensor, codes: Tensor, flavour: Fp8) -> Tensor:
     """uint8 codes of float64 [..., n] under given scale codes [..., n / group]."""
     group = value.shape[-1] // codes.shape[-1]
@@ -65,13 +88,21 @@ def group_max(value: Tensor, group: int) -> Tensor:
     return torch.unflatten(value.to(F64).abs(), -1, (-1, group)).amax(-1)
 
 
+def _blocks(value: Tensor, group: int, flavour: Fp8, rule: CodeRule) -> Blocks:
+    codes = rule(group_max(value, group), flavour)
+    return Blocks(quantise_with(value, codes, flavour), codes, flavour)
+
+
 def mxfp8(value: Tensor, group: int, flavour: Fp8) -> Blocks:
     """MXFP8 of rows of bf16 values, shape [..., n] with n a multiple of `group`."""
-    codes = code_of(group_max(value, group), flavour)
-    return Blocks(quantise_with(value, codes, flavour), codes, flavour)
+    return _blocks(value, group, flavour, MXFP8)
+
+
+def mxfp8_routed(value: Tensor, group: int, flavour: Fp8) -> Blocks:
+    """The same by the routed experts' code rule."""
+    return _blocks(value, group, flavour, ROUTED)
 
 
 def record_blocks(value: Tensor, group: int, flavour: Fp8) -> Blocks:
     """The quantised (un-rotated) part of a KV record: the floor under a group's maximum is 1e-4."""
-    codes = code_of(group_max(value, group), flavour, RECORD_FLOOR)
-    return Blocks(quantise_with(value, codes, flavour), codes, flavour)
+    return _blocks(value, group, flavour, RECORD)

@@ -37,7 +37,7 @@ class Intermediates:
     qrdy: Tensor  # int32 [S, 2]
 
 
-def _words(region: Tensor, *shape: int) -> Tensor:
+def words_of(region: Tensor, *shape: int) -> Tensor:
     """A region's leading bytes as int32 words of `shape` (regions may be longer than a step needs)."""
     flat = region.contiguous().reshape(-1).view(torch.uint8)
     count = 4 * int(torch.tensor(shape).prod())
@@ -47,8 +47,8 @@ def _words(region: Tensor, *shape: int) -> Tensor:
 
 
 def _blocks(data: Tensor, codes: Tensor, rows: int, width: int, group: int, fp8: str) -> Blocks:
-    octets = _words(data, rows, width // 4).view(torch.uint8).reshape(rows, width)
-    return Blocks(octets, _words(codes, rows, width // group), FLAVOURS[fp8])
+    octets = words_of(data, rows, width // 4).view(torch.uint8).reshape(rows, width)
+    return Blocks(octets, words_of(codes, rows, width // group), FLAVOURS[fp8])
 
 
 def unpack(
@@ -61,24 +61,24 @@ def unpack(
     missing = [name for name in REGIONS if name not in regions]
     if missing:
         raise KeyError(f"scratch regions missing: {', '.join(missing)}")
-    lin = _words(regions["lin"], rows, sizes.hidden // 2, 2)
-    pmix = _words(regions["pmix"], order.slices(sizes), rows, sizes.mix + 1, 2)
-    qkvp = _words(regions["qkvp"], order.k_halves, rows, sizes.qkv_rows, 2)
+    lin = words_of(regions["lin"], rows, sizes.hidden // 2, 2)
+    pmix = words_of(regions["pmix"], order.slices(sizes), rows, sizes.mix + 1, 2)
+    qkvp = words_of(regions["qkvp"], order.k_halves, rows, sizes.qkv_rows, 2)
     return Intermediates(
         lin=lin[..., 0].contiguous().view(torch.bfloat16).reshape(rows, sizes.hidden),
         lin_tags=lin[..., 1],
         pmix=pmix[..., 0].contiguous().view(F32),
         pmix_tags=pmix[..., 1],
         x8=_blocks(regions["x8"], regions["x8s"], rows, sizes.hidden, sizes.group, fp8),
-        xrdy=_words(regions["xrdy"], rows, 2, 2),
+        xrdy=words_of(regions["xrdy"], rows, 2, 2),
         qkvp=qkvp[..., 0].contiguous().view(F32),
         qkvp_tags=qkvp[..., 1],
         qx8=_blocks(regions["qx8"], regions["qx8s"], rows, sizes.q_rank, sizes.group, fp8),
-        qrdy=_words(regions["qrdy"], rows, 2),
+        qrdy=words_of(regions["qrdy"], rows, 2),
     )
 
 
-def _pairs(value: Tensor, tag: int) -> Tensor:
+def pairs_of(value: Tensor, tag: int) -> Tensor:
     words = value.contiguous().view(torch.int32)
     return torch.stack([words, torch.full_like(words, tag)], -1).contiguous().view(torch.uint8).flatten()
 
@@ -88,13 +88,13 @@ def pack(outputs: K1Outputs, tag: int) -> dict[str, Tensor]:
     rows = outputs.lin.shape[0]
     flags = torch.ones(rows, 2, dtype=torch.int32)
     return {
-        "lin": _pairs(outputs.lin, tag),
-        "pmix": _pairs(outputs.pmix.to(F32), tag),
+        "lin": pairs_of(outputs.lin, tag),
+        "pmix": pairs_of(outputs.pmix.to(F32), tag),
         "x8": outputs.x8.data.flatten().clone(),
         "x8s": outputs.x8.codes.to(torch.int32).flatten().view(torch.uint8).clone(),
-        "xrdy": _pairs(flags, tag),
-        "qkvp": _pairs(outputs.qkvp.to(F32), tag),
+        "xrdy": pairs_of(flags, tag),
+        "qkvp": pairs_of(outputs.qkvp.to(F32), tag),
         "qx8": outputs.qx8.data.flatten().clone(),
         "qx8s": outputs.qx8.codes.to(torch.int32).flatten().view(torch.uint8).clone(),
-        "qrdy": _pairs(flags[:, 0], tag),
+        "qrdy": pairs_of(flags[:, 0], tag),
     }

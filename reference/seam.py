@@ -7,6 +7,7 @@ promised fold and collapse are promises of bits; gates pass through rsq, rcp and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,9 +15,19 @@ from torch import Tensor
 from . import f32
 from .formats import F32, F64, bf16
 from .sizes import K1Sizes, SumOrder
-from .weights import K1Weights
 
 BF16 = torch.bfloat16
+
+
+class GateWeights(Protocol):
+    """Gate projection of one seam: the attention's (K1Weights) or the FFN's."""
+
+    @property
+    def hc_fn(self) -> Tensor: ...
+    @property
+    def hc_scale(self) -> Tensor: ...
+    @property
+    def hc_base(self) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,7 @@ def sinkhorn(logits: Tensor, rounds: int, eps: float) -> Tensor:
     return m
 
 
-def gates(partial: Tensor, weights: K1Weights, sizes: K1Sizes, order: SumOrder) -> Gates:
+def gates(partial: Tensor, weights: GateWeights, sizes: K1Sizes, order: SumOrder) -> Gates:
     """Gates from the slices' partials (float32, the promised order)."""
     total = _sum_partials(partial, order)
     count, c = sizes.streams * sizes.hidden, sizes.streams
@@ -146,7 +157,7 @@ def sinkhorn_steps(logits: Tensor, rounds: int, eps: float) -> list[Tensor]:
     return steps
 
 
-def logits_exact(total: Tensor, weights: K1Weights, sizes: K1Sizes) -> tuple[Tensor, Tensor]:
+def logits_exact(total: Tensor, weights: GateWeights, sizes: K1Sizes) -> tuple[Tensor, Tensor]:
     """(z, v) in float64 from summed projections [S, mix + 1]: gate logits, and projections after the norm."""
     c = sizes.streams
     rstd = (total[:, -1:] / (c * sizes.hidden) + sizes.eps).rsqrt()
@@ -155,7 +166,7 @@ def logits_exact(total: Tensor, weights: K1Weights, sizes: K1Sizes) -> tuple[Ten
     return v * scale + weights.hc_base.to(F64), v
 
 
-def gates_exact(total: Tensor, weights: K1Weights, sizes: K1Sizes) -> Gates:
+def gates_exact(total: Tensor, weights: GateWeights, sizes: K1Sizes) -> Gates:
     """Gates in float64 from summed projections [S, mix + 1]."""
     c = sizes.streams
     z, _ = logits_exact(total, weights, sizes)

@@ -70,6 +70,16 @@ class Judge:
         split = (("equal", differs.numel() - count), ("different", count))
         return Verdict(self.stage, output, tuple(got.shape), count, 0.0, count == 0, "elements", where, split)
 
+    def tags(self, output: str, tags: Tensor, tag: int) -> Verdict:
+        """Every mailbox pair carries the launch's tag."""
+        return self.bits(output, tags, torch.full_like(tags, tag))
+
+    def flags(self, output: str, flags: Tensor, tag: int) -> Verdict:
+        """Every flag (last axis: value, tag) is 1 under the launch's tag."""
+        want = torch.ones_like(flags)
+        want[..., 1] = tag
+        return self.bits(output, flags, want)
+
     def bound(self, output: str, got: Tensor, value: Value) -> Verdict:
         """|got - exact| <= error element by element."""
         self._budget(output, "bound")
@@ -103,6 +113,55 @@ class Judge:
         numbers = (float(distance.flatten()[flat]), float(width.flatten()[flat]))
         where, shape = f"{_at(worst, got, low)} .. {float(high.flatten()[flat]):.9g}", tuple(got.shape)
         return Verdict(self.stage, output, shape, *numbers, not missed, unit, where, _freedom(steps, width))
+
+    def ranked(self, output: str, ids: Tensor, low: Tensor, high: Tensor) -> Verdict:
+        """Chosen entries [..., K] of [..., E] values known to low .. high, in descending order.
+
+        Worst is the place that is farthest out of order: how much better the best entry not chosen before it
+        is, and by how much the two may be off together. NaN counts as the least value.
+        """
+        self._budget(output, "ranked")
+        low, high = (torch.where(torch.isnan(v), -torch.inf, v.to(torch.float64)) for v in (low, high))
+        known = ids.to(torch.int64).clamp(0, low.shape[-1] - 1)
+        before = _chosen_before(known, low.shape[-1])
+        rivals = torch.where(before, -torch.inf, low[..., None, :])
+        rival = rivals.argmax(-1)
+        best, own = rivals.amax(-1), high.gather(-1, known)
+        wrong = (best > own) | (ids != known) | before.gather(-1, known[..., None])[..., 0]
+        middle = ((low + high) / 2).nan_to_num(neginf=-1e300)
+        off = (middle.gather(-1, rival) - middle.gather(-1, known)).clamp_min(0.0)
+        half = ((high - low) / 2).nan_to_num(0.0)
+        allowed = half.gather(-1, rival) + half.gather(-1, known)
+        rank = torch.where(wrong, off + 1.0, off / (allowed + 1e-300) / 2)
+        flat = int(rank.argmax())
+        counts = ((off == 0) & ~wrong, (off > 0) & ~wrong, wrong)
+        names = ("in order", "exchanged within the bounds", "wrong")
+        split = tuple((name, int(count.sum())) for name, count in zip(names, counts, strict=True))
+        numbers = (float(off.flatten()[flat]), float(allowed.flatten()[flat]))
+        where, ok = _at(rank, ids, rival), not bool(wrong.any())
+        return Verdict(self.stage, output, tuple(ids.shape), *numbers, ok, "score", where, split)
+
+    def relative(self, output: str, got: Tensor, exact: Tensor, budget: Tensor) -> Verdict:
+        """|got - exact| <= budget * |exact| in the norm of the last axis; `budget` has a number a row."""
+        self._budget(output, "relative")
+        wide = exact.to(torch.float64)
+        size = wide.norm(dim=-1)
+        distance = _propagated(size, size, (got.to(torch.float64) - wide).norm(dim=-1))
+        off = torch.where(distance == 0, 0.0, distance / size)
+        allowed = budget.to(torch.float64).expand_as(off)
+        ratio = torch.where(off == 0, 0.0, off / allowed)
+        flat = int(ratio.argmax())
+        numbers = (float(off.flatten()[flat]), float(allowed.flatten()[flat]))
+        where, ok = _at(ratio, off, allowed), bool((off <= allowed).all())
+        return Verdict(
+            self.stage, output, tuple(got.shape), *numbers, ok, "of the row's norm", where, _ratios(ratio)
+        )
+
+
+def _chosen_before(ids: Tensor, count: int) -> Tensor:
+    """bool [..., K, E]: whether an entry stands earlier in the list than place k."""
+    here = torch.nn.functional.one_hot(ids, count).to(torch.int64)
+    return (here.cumsum(-2) - here) > 0
 
 
 def _propagated(got: Tensor, want: Tensor, off: Tensor) -> Tensor:

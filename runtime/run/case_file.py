@@ -19,7 +19,6 @@ from flymono.runtime.run import folder
 from flymono.runtime.run.bind import DTYPES
 
 _PUBLISHED = "published."
-_RUNNER = frozenset({"scratch", "epoch"})  # made anew for every launch
 
 
 def save_inputs(

@@ -75,7 +75,7 @@ def the_model(specs: Specs) -> ModelSpec:
 def key_of(options: Options, specs: Specs, model: ModelSpec) -> BuildKey:
     """The build that the options name; a layer states what the options leave open."""
     arch = specs.arch.get(options.arch)
-    tp = options.tp if options.tp is not None else min(arch.tp) if arch else 1
+    tp = options.tp if options.tp is not None else arch.tp[0] if arch else 1
     ratio, fold, index = 2, True, False
     if options.layer is not None:
         ratio, fold, index = layer_kind(model, options.layer)

@@ -1,16 +1,27 @@
 """A layer's weights: reading the published file, making a seeded one, re-encoding for a device."""
 
-from .copies import device_copies
+from .copies import copy_into, device_copies
 from .errors import WeightFinding, WeightsError
+from .fp4_copies import routed_bytes, routed_copies
+from .layer_copies import back_copies, ffn_copies
 from .read import check_k1_weights, read_k1_weights
+from .read_layer import read_layer
 from .seeded import make_seeded_file, seeded_file
+from .seeded_layer import make_layer_file
 
 __all__ = [
     "WeightFinding",
     "WeightsError",
+    "back_copies",
     "check_k1_weights",
+    "copy_into",
     "device_copies",
+    "ffn_copies",
+    "make_layer_file",
     "make_seeded_file",
     "read_k1_weights",
+    "read_layer",
+    "routed_bytes",
+    "routed_copies",
     "seeded_file",
 ]

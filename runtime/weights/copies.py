@@ -8,6 +8,7 @@ value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -95,22 +96,52 @@ def _laid_out(data: Tensor, codes: Tensor, neutral: int) -> tuple[Tensor, Tensor
     return tiled, torch.nn.functional.pad(codes, (0, missing), value=neutral)
 
 
-def device_copies(weights: K1Weights, fp8: Flavour, layout: Layout) -> dict[str, Tensor]:
-    """Launch-argument name -> tensor for every weight of K1, as a device of this strategy reads it.
+def dense_copies(
+    linears: Mapping[str, tuple[Tensor, Tensor]], block: int, fp8: Flavour, layout: Layout
+) -> dict[str, Tensor]:
+    """Name and name_s -> tensors of MXFP8 linears as a device of this strategy reads them.
 
     Tensors that need no change are the ones passed in. Raises WeightsError naming tensor, block and reason
     where a copy would not hold the same values.
     """
-    out = weights.tensors()
-    linears = {name: (out[name], out[f"{name}_s"]) for name in LINEARS}
     if fp8 == "fnuz":
-        refusals = [f for name, pair in linears.items() for f in _refusals(name, *pair, weights.block)]
+        refusals = [f for name, pair in linears.items() for f in _refusals(name, *pair, block)]
         if refusals:
             raise WeightsError(refusals)
         linears = {name: recode(*pair) for name, pair in linears.items()}
     if layout == "tile_major":
         neutral = 127 + (fp8 == "fnuz")
         linears = {name: _laid_out(*pair, neutral) for name, pair in linears.items()}
-    for name, (data, codes) in linears.items():
-        out[name], out[f"{name}_s"] = data, codes
-    return out
+    return {f"{n}{end}": t for n, pair in linears.items() for end, t in zip(("", "_s"), pair, strict=True)}
+
+
+def device_copies(weights: K1Weights, fp8: Flavour, layout: Layout) -> dict[str, Tensor]:
+    """Launch-argument name -> tensor for every weight of K1, as a device of this strategy reads it."""
+    out = weights.tensors()
+    linears = {name: (out[name], out[f"{name}_s"]) for name in LINEARS}
+    return out | dense_copies(linears, weights.block, fp8, layout)
+
+
+def misfits(existing: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> list[WeightFinding]:
+    """Tensors that cannot be overwritten by their copies: missing, or of another shape or dtype."""
+    fix = "pass the tensors that an earlier copy of the same layer and strategy returned"
+    findings = []
+    for name, new in copies.items():
+        old = existing.get(name)
+        if old is None or (old.shape, old.dtype) != (new.shape, new.dtype):
+            kind = "missing" if old is None else f"{old.dtype} {list(old.shape)}"
+            what = f"{kind}, expected {new.dtype} {list(new.shape)}"
+            findings.append(WeightFinding("weight copy", name, what, fix))
+    return findings
+
+
+def copy_into(existing: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
+    """Overwrite tensors in place (a reload: captured graphs hold their addresses).
+
+    Raises WeightsError, with nothing written, for every tensor that does not fit.
+    """
+    findings = misfits(existing, copies)
+    if findings:
+        raise WeightsError(findings)
+    for name, new in copies.items():
+        existing[name].copy_(new)

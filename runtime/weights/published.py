@@ -1,9 +1,11 @@
-"""K1's tensors of one layer under their published names (checkpoint sheet 3)."""
+"""A layer's tensors under their published names (checkpoint sheet 3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...reference.layer_sizes import LayerSizes
+from ...reference.layer_weights import is_draft
 from ...reference.sizes import K1Sizes
 from ...specs.schema import ModelSpec
 
@@ -56,3 +58,42 @@ def k1_tensors(model: ModelSpec, layer: int) -> dict[str, Published]:
         "wqb": wqb,
         "wqb_s": wqb_s,
     }
+
+
+def dense_tensors(model: ModelSpec, layer: int) -> dict[str, Published]:
+    """Key -> published tensor of a whole layer but its routed experts (keys as WholeLayer has them)."""
+    prefix, block = layer_prefix(model, layer), model.quantisation.weight_block
+    sizes = LayerSizes.of(model, 1, is_draft(model, layer))
+    linears = {
+        "woa": ("attn.wo_a", sizes.o_rows, sizes.group_k),
+        "wob": ("attn.wo_b", sizes.hidden, sizes.o_rows),
+        "sw1": ("ffn.shared_experts.w1", sizes.shared_inter, sizes.hidden),
+        "sw3": ("ffn.shared_experts.w3", sizes.shared_inter, sizes.hidden),
+        "sw2": ("ffn.shared_experts.w2", sizes.hidden, sizes.shared_inter),
+    }
+    out = k1_tensors(model, layer)
+    for key, (name, rows, columns) in linears.items():
+        out[key], out[f"{key}_s"] = _linear(f"{prefix}{name}", rows, columns, block)
+    plain = {
+        "sink": ("attn.attn_sink", "F32", (sizes.heads,)),
+        "hc_ffn_fn": ("hc_ffn_fn", "F32", (sizes.mix, sizes.streams * sizes.hidden)),
+        "hc_ffn_scale": ("hc_ffn_scale", "F32", (3,)),
+        "hc_ffn_base": ("hc_ffn_base", "F32", (sizes.mix,)),
+        "ffn_w": ("ffn_norm.weight", "BF16", (sizes.hidden,)),
+        "gate_w": ("ffn.gate.weight", "BF16", (sizes.experts, sizes.hidden)),
+        "bias": ("ffn.gate.bias", "F32", (sizes.experts,)),
+    }
+    return out | {key: Published(prefix + name, dtype, shape) for key, (name, dtype, shape) in plain.items()}
+
+
+def expert_tensors(model: ModelSpec, layer: int, number: int) -> dict[str, Published]:
+    """Field of Expert -> published tensor of one routed expert."""
+    sizes = LayerSizes.of(model, 1, is_draft(model, layer))
+    at = f"{layer_prefix(model, layer)}ffn.experts.{number}."
+    shapes = {"w1": (sizes.inter, sizes.hidden), "w3": (sizes.inter, sizes.hidden)}
+    shapes["w2"] = (sizes.hidden, sizes.inter)
+    out = {}
+    for leaf, (rows, columns) in shapes.items():
+        out[leaf] = Published(f"{at}{leaf}.weight", "I8", (rows, columns // 2))
+        out[f"{leaf}_s"] = Published(f"{at}{leaf}.scale", "F8_E8M0", (rows, columns // 32))
+    return out

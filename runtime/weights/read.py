@@ -25,7 +25,13 @@ from .published import Published, k1_tensors
 
 INDEX = "model.safetensors.index.json"
 _AGAIN = "download it again, or remove it: headers are then scanned"
-VIEWS = {"F8_E4M3": torch.uint8, "F8_E8M0": torch.uint8, "BF16": torch.bfloat16, "F32": torch.float32}
+VIEWS = {
+    "F8_E4M3": torch.uint8,
+    "F8_E8M0": torch.uint8,
+    "I8": torch.uint8,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+}
 
 
 def _index(folder: Path) -> tuple[dict[str, str], list[WeightFinding]]:
@@ -89,8 +95,8 @@ def _faults(header: Header, tensor: Published) -> list[WeightFinding]:
     return found + ([WeightFinding(where, tensor.name, *extent)] if extent else [])
 
 
-def _locate(source: Path, tensors: dict[str, Published]) -> dict[str, Header]:
-    """Key -> file; WeightsError with everything that is wrong."""
+def locate(source: Path, tensors: dict[str, Published], *, some: bool = False) -> dict[str, Header]:
+    """Key -> file; WeightsError with everything that is wrong. With `some`, tensors may be absent."""
     if not source.exists():
         raise WeightsError([WeightFinding(str(source), "", "no such file or folder", "check the path")])
     files, findings = _files(source, [t.name for t in tensors.values()])
@@ -100,7 +106,10 @@ def _locate(source: Path, tensors: dict[str, Published]) -> dict[str, Header]:
     findings += [f for header in headers for f in header.findings]
     unread = any(not header.entries and header.findings for header in headers)
     homes: dict[str, Header] = {}
+    there = {name for header in headers for name in header.entries}
     for key, tensor in tensors.items():
+        if some and tensor.name not in there:
+            continue
         home = _where(headers, source, tensor)
         if isinstance(home, WeightFinding):
             lost = unread and not any(tensor.name in header.entries for header in headers)
@@ -113,7 +122,7 @@ def _locate(source: Path, tensors: dict[str, Published]) -> dict[str, Header]:
     return homes
 
 
-def _read(header: Header, tensor: Published, first: int = 0, rows: int | None = None) -> Tensor:
+def read_rows(header: Header, tensor: Published, first: int = 0, rows: int | None = None) -> Tensor:
     """Rows first .. first + rows of a tensor (all of it by default)."""
     entry = header.entries[tensor.name]
     row = prod(entry.shape[1:]) * ITEM_BYTES[entry.dtype]
@@ -132,7 +141,7 @@ def _read(header: Header, tensor: Published, first: int = 0, rows: int | None = 
 
 def check_k1_weights(source: Path, model: ModelSpec, layer: int) -> None:
     """WeightsError with every finding about `layer` in `source`; only headers are read."""
-    _locate(Path(source), k1_tensors(model, layer))
+    locate(Path(source), k1_tensors(model, layer))
 
 
 def read_k1_weights(source: Path, model: ModelSpec, layer: int, tp: int, rank: int = 0) -> K1Weights:
@@ -144,9 +153,9 @@ def read_k1_weights(source: Path, model: ModelSpec, layer: int, tp: int, rank: i
     sizes, tensors = K1Sizes.of(model, tp), k1_tensors(model, layer)
     if not 0 <= rank < tp:
         raise ValueError(f"rank {rank} of TP{tp}: ranks are 0 .. {tp - 1}")
-    homes = _locate(Path(source), tensors)
+    homes = locate(Path(source), tensors)
     rows = {"wqb": sizes.q_rows, "wqb_s": sizes.q_rows // sizes.weight_block}
-    got = {k: _read(homes[k], t, rank * rows.get(k, 0), rows.get(k)) for k, t in tensors.items()}
+    got = {k: read_rows(homes[k], t, rank * rows.get(k, 0), rows.get(k)) for k, t in tensors.items()}
     return K1Weights(
         hc_fn=got["hc_fn"], hc_scale=got["hc_scale"], hc_base=got["hc_base"], attn_w=got["attn_w"],
         wqkv=torch.cat([got["wq_a"], got["wkv"]]), wqkv_s=torch.cat([got["wq_a_s"], got["wkv_s"]]),

@@ -7,6 +7,7 @@ meets what a run on the checkpoint meets. The same seed gives the same bytes on 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -20,11 +21,11 @@ from ...reference.weights import random_gate, random_linear, random_norm
 from ...specs.schema import ModelSpec
 from ..files import WriteError, save_tensors
 from .errors import WeightFinding, WeightsError
-from .published import k1_tensors
+from .published import Published, k1_tensors
 from .read import read_k1_weights
 
 RECIPE = "1"  # part of a cached file's name: a change of the statistics below is a new file
-STORED = {"F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.float8_e8m0fnu}
+STORED = {"F8_E4M3": torch.float8_e4m3fn, "F8_E8M0": torch.float8_e8m0fnu, "I8": torch.int8}
 
 
 def _values(model: ModelSpec, layer: int, seed: int) -> dict[str, Tensor]:
@@ -48,16 +49,25 @@ def _values(model: ModelSpec, layer: int, seed: int) -> dict[str, Tensor]:
 
 def make_seeded_file(path: Path, model: ModelSpec, layer: int, seed: int = 0) -> Path:
     """Write the file and return its path; it appears whole or not at all. Raises WeightsError."""
-    published, values = k1_tensors(model, layer), _values(model, layer, seed)
-    stored = {
+    fix = "free some space (a layer's K1 part has about 53 MB) or choose another folder"
+    stored = as_stored(k1_tensors(model, layer), _values(model, layer, seed))
+    return write_whole(path, stored, f"seed {seed}, layer {layer}, recipe {RECIPE}", fix)
+
+
+def as_stored(published: Mapping[str, Published], values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Published name -> tensor viewed in its published dtype."""
+    return {
         tensor.name: values[key].contiguous().view(STORED.get(tensor.dtype, values[key].dtype))
         for key, tensor in published.items()
     }
+
+
+def write_whole(path: Path, stored: dict[str, Tensor], made: str, fix: str) -> Path:
+    """Write a safetensors file that appears whole or not at all. Raises WeightsError."""
     try:
         # One key only: the library writes several in an order that differs from run to run.
-        save_tensors(stored, path, {"made": f"seed {seed}, layer {layer}, recipe {RECIPE}"})
+        save_tensors(stored, path, {"made": made})
     except WriteError as error:
-        fix = "free some space (a layer's K1 part has about 53 MB), set XDG_CACHE_HOME, or pass --weights"
         raise WeightsError([WeightFinding(str(path), "", str(error), fix)]) from error
     return path
 
