@@ -39,6 +39,9 @@ _USER_SGPRS = (
 class CodeObjectError(UserError, ValueError):
     """The file is not a code object that the emulator can run; the message says why and what would be."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, fix="give a linked code object: the kernel.hsaco of a build's folder")
+
     __str__ = UserError.__str__
 
 

@@ -106,6 +106,10 @@ def revision(rev: str, repository: Path) -> Iterator[Path]:
     """The files of `rev` in a temporary folder. Raises GenError for an unknown revision or no repository."""
     with tempfile.TemporaryDirectory(prefix="flymono-diff-") as name:
         archive = Path(name, "tree.tar")
+        if rev.startswith("-"):  # git would take it for an option
+            raise GenError(
+                [Finding("GEN_REVISION", rev, "no revision begins with `-`", "name one: HEAD, main")]
+            )
         run = subprocess.run(
             ["git", "-C", str(repository), "archive", "--format=tar", "-o", str(archive), rev],
             capture_output=True,

@@ -8,7 +8,8 @@
         ├── CheckError                compiled, but the code object is not what the plan says
         └── StoreError                artefact damaged, disk full, lock not obtained
 
-`flymono build`, which goes on after a failure, ends with exit code 1 instead.
+`flymono build`, which goes on after a failure, ends with exit code 1 instead, unless every failure is a
+StoreError: then no kernel is wrong, but the place for them.
 """
 
 from __future__ import annotations
