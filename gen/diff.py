@@ -134,7 +134,7 @@ def revision(rev: str, repository: Path) -> Iterator[Path]:
         yield tree
 
 
-_OWN_CODE = '''"""An editable installation hooks imports before PYTHONPATH; without the hook this tree's code is found."""
+_OWN_CODE = '''"""Import hooks of an editable installation come before PYTHONPATH: drop them."""
 import sys
 
 sys.meta_path[:] = [finder for finder in sys.meta_path if "flymono" not in type(finder).__module__]
