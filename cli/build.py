@@ -155,10 +155,12 @@ def _table(outcomes: list[Outcome], root: Path) -> str:
 
 
 def _complain(outcomes: list[Outcome]) -> None:
-    """Print every finding of every failure; exit 1 if there was one."""
+    """Print every finding of every failure; exit 1 if there was one, 2 if only the store was at fault."""
+    from ..gen.findings import StoreError
+
     failed = [o for o in outcomes if o.error is not None]
     for outcome in failed:
         print(f"\n{outcome.unit.id} failed:\n{outcome.error}", file=sys.stderr)
     if failed:
         print(f"\nerror: {len(failed)} of {len(outcomes)} builds failed", file=sys.stderr)
-        raise typer.Exit(1)
+        raise typer.Exit(2 if all(isinstance(o.error, StoreError) for o in failed) else 1)
