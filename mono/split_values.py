@@ -71,8 +71,8 @@ def _operands(c: Context) -> list[Any]:
     else:
         lane, code = row + (c.lane & 15) * 4 + c.wave * DIMS, row + c.wave
         for t in range_constexpr(tiles):
-            keys = [_e4m3_key(c, t, j, lane, code) for j in range(4)]
-            pairs = [_nope_pair(c, keys[j : j + 2]) for j in (0, 2)]
+            scaled = [_e4m3_key(c, t, j, lane, code) for j in range(4)]
+            pairs = [_nope_pair(c, scaled[j : j + 2]) for j in (0, 2)]
             out[8 * t : 8 * t + 8] = [pairs[k][d] for d in range(4) for k in range(2)]
     return out
 

@@ -13,7 +13,18 @@ Invariants:
 
 import flydsl.compiler as flyc
 
-from .control import assembly, clock, end_program, fresh, fresh_address, memory_changes, opaque, sleep, spin, wait_stores
+from .control import (
+    assembly,
+    clock,
+    end_program,
+    fresh,
+    fresh_address,
+    memory_changes,
+    opaque,
+    sleep,
+    spin,
+    wait_stores,
+)
 from .memory import (
     NT,
     SC1,

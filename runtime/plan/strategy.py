@@ -161,5 +161,5 @@ def _why(arch: ArchSpec, scaled: bool) -> tuple[tuple[str, str], ...]:
         ),
         ("lane_swap", "v_permlane16/32_swap" if swap else "no permlane swap: ds_bpermute"),
         ("bf16_cvt", "packed conversion" if pack else "no packed conversion: integer round to nearest even"),
-        ("fp8_cvt", "e4m3 times a scale to bf16 in one" if scaled_cvt else "no scaled conversion: by way of f32"),
+        ("fp8_cvt", "e4m3 times a scale to bf16" if scaled_cvt else "no scaled conversion: by way of f32"),
     )

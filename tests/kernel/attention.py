@@ -90,8 +90,9 @@ class Done:
     peers: list[torch.Tensor]
 
     def region(self, name: str, dtype: torch.dtype, *shape: int) -> torch.Tensor:
-        region = self.plan.scratch[name]
-        return self.given["scratch"][region.offset : region.end].view(dtype).reshape(*shape)
+        region, scratch = self.plan.scratch[name], self.given["scratch"]
+        assert isinstance(scratch, torch.Tensor)
+        return scratch[region.offset : region.end].view(dtype).reshape(*shape)
 
     def blocks(self, data: str, codes: str, like: Blocks) -> Blocks:
         """MXFP8 rows of the scratch as the reference holds them."""
