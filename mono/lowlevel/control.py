@@ -60,7 +60,8 @@ def fresh(v: Any) -> Any:
     Conditions on it are compared where they are used; one that an earlier stage left in a mask would take
     four instructions to branch on.
     """
-    return Int32(_llvm.inline_asm(T.i32, [raw(v)], "", "=s,0", has_side_effects=True))
+    data = raw(v)
+    return type(v)(_llvm.inline_asm(data.type, [data], "", "=s,0", has_side_effects=True))
 
 
 def spin(
