@@ -8,7 +8,10 @@ TORCH_ARGS ?=
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
-READY := $(VENV)/.flymono-ready
+# an editable installation knows its modules by name: a module that comes or goes needs a new one
+PACKAGES := cli emulator gen mono reference runtime specs
+MODULES := $(shell find $(PACKAGES) -name '*.py' | LC_ALL=C sort | cksum | cut -d ' ' -f 1)
+READY := $(VENV)/.flymono-ready-$(MODULES)
 # a change of one of these needs a new installation; Python, YAML and template files are used in place
 INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard emulator/core/*.cpp emulator/core/*.hpp emulator/core/*.def)
 
@@ -19,7 +22,7 @@ help:
 	@echo "make demo     K1 from specs to a judged result, gfx942 and gfx950"
 	@echo "make test     every test (make quick: without the slow ones)"
 	@echo "make lint     ruff, mypy, import contracts, spec check"
-	@echo "make goldens  rewrite tests/golden after a change that is meant"
+	@echo "make goldens  rewrite tests/golden and docs/findings.md after a change that is meant"
 	@echo "make setup    only .venv (PYTHON=..., VENV=...)"
 	@echo "make clean    build products and caches; make distclean: .venv too"
 

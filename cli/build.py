@@ -46,6 +46,7 @@ def build(
 ) -> None:
     """Build kernels: registers, spills, LDS and instructions of each. Exit code 1 if any fails."""
     from ..gen.build import Settings, build_all
+    from ..gen.probes import require
     from ..gen.store import Store
     from ..gen.units import unit_of
     from ..specs.loader import load
@@ -58,6 +59,8 @@ def build(
         return
     units = [unit_of(specs, key) for key in keys]
     settings = Settings(Store(out), jobs=jobs or default_jobs(), seconds=timeout, force=force)
+    for arch in sorted({key.arch for key in keys}):
+        require(specs.arch[arch], settings.store.root)
     with _progress(len(units), quiet=json) as advance:
         outcomes = build_all(units, settings, advance or (lambda outcome: None))
     print(
@@ -152,10 +155,12 @@ def _table(outcomes: list[Outcome], root: Path) -> str:
 
 
 def _complain(outcomes: list[Outcome]) -> None:
-    """Print every finding of every failure; exit 1 if there was one."""
+    """Print every finding of every failure; exit 1 if there was one, 2 if only the store was at fault."""
+    from ..gen.findings import StoreError
+
     failed = [o for o in outcomes if o.error is not None]
     for outcome in failed:
         print(f"\n{outcome.unit.id} failed:\n{outcome.error}", file=sys.stderr)
     if failed:
         print(f"\nerror: {len(failed)} of {len(outcomes)} builds failed", file=sys.stderr)
-        raise typer.Exit(1)
+        raise typer.Exit(2 if all(isinstance(o.error, StoreError) for o in failed) else 1)

@@ -13,6 +13,7 @@ import json as json_
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -35,10 +36,25 @@ NEEDED = (
     "safetensors",
     "filelock",
     "platformdirs",
+    "plotly",
     "pyelftools",
     "msgpack",
     "ruff",
 )
+MODULES = {"yaml": "pyyaml", "ml_dtypes": "ml-dtypes", "elftools": "pyelftools"} | {
+    name: name for name in NEEDED if name not in ("pyyaml", "ml-dtypes", "pyelftools", "ruff")
+}
+"""Module -> the package that it comes from."""
+_IMPORT_EACH = """
+import importlib, sys
+for name in sys.argv[1:]:
+    print("try", name, flush=True)
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        said = (str(error).splitlines() or [""])[0]
+        print("bad", name, f"{type(error).__name__}: {said}", flush=True)
+"""
 FREE_BYTES = 1 << 30
 
 
@@ -138,6 +154,23 @@ def _packages() -> list[Line]:
     return [Line("packages", "ok", ", ".join(found)), *lines]
 
 
+def _imports() -> list[Line]:
+    """What is installed must also load; in a child, since a broken package may take its process along."""
+    call = [sys.executable, "-c", _IMPORT_EACH, *MODULES]
+    run = subprocess.run(call, capture_output=True, text=True, errors="replace", timeout=300)
+    told = [line.split(" ", 2) for line in run.stdout.splitlines() if line.startswith(("try ", "bad "))]
+    faults = {name: reason for word, name, *rest in told if word == "bad" for reason in rest}
+    if run.returncode and told:
+        faults[told[-1][1]] = f"importing it ended Python with exit code {run.returncode}"
+    if not faults and not run.returncode:
+        return [Line("imports", "ok", "every package loads")]
+    lines = [
+        Line("imports", "bad", f"{n}: {said}", f"pip install --force-reinstall {MODULES[n]}")
+        for n, said in faults.items()
+    ]
+    return lines or [Line("imports", "bad", "Python could not be started again", "reinstall Python")]
+
+
 def _mlir_bindings() -> list[Line]:
     spec = importlib.util.find_spec("flydsl")
     if spec is None:
@@ -146,7 +179,7 @@ def _mlir_bindings() -> list[Line]:
                 "MLIR bindings",
                 "bad",
                 "flydsl is missing, and the bindings with it",
-                "pip install flydsl==0.5.0",
+                f"pip install flydsl=={PINNED['flydsl']}",
             )
         ]
     lines = [Line("MLIR bindings", "ok", "those that flydsl embeds (flydsl._mlir)")]
@@ -273,6 +306,7 @@ def _gpu() -> list[Line]:
 PROBES: tuple[Callable[[], list[Line]], ...] = (
     _python,
     _packages,
+    _imports,
     _mlir_bindings,
     _specs,
     _formatter,

@@ -10,8 +10,12 @@ Invariants
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +37,7 @@ COMMANDS = {
     "demo": "demo",
     "emulate": "emulate",
     "diff": "diff",
+    "codes": "codes",
 }
 SPECS_OPTION = "--specs"
 SPECS_VARIABLE = "FLYMONO_SPECS"
@@ -41,30 +46,75 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of the `flymono` script; always ends in SystemExit."""
+    if argv is None:  # only where this process is ours
+        signal.signal(signal.SIGTERM, _terminated)
+    args = list(sys.argv[1:] if argv is None else argv)
+    _print_anywhere()
     try:
-        args = _take_specs(list(sys.argv[1:] if argv is None else argv))
-        build_app()(args=args, prog_name="flymono")
+        build_app()(args=_take_specs(args), prog_name="flymono")
     except UserError as error:
-        print(error.render(), file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(_refuse(error, args))
     except KeyboardInterrupt:  # typer catches it while a command runs; this is the time before
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the exit's flush quiet
         sys.exit(1)
     except OSError as error:
-        sys.exit(_system_error(error))
+        sys.exit(_system_error(error, args))
+    except Exception as error:
+        if not _broken_package(error):
+            raise
+        what = f"a package cannot be loaded: {_reason(error)}"
+        sys.exit(_refuse(UserError(what, fix="`flymono doctor` says what is broken here"), args))
 
 
-def _system_error(error: OSError) -> int:
+def _terminated(number: int, frame: object) -> None:
+    """End as on Ctrl-C: compile servers go, scratch folders are removed, locks are given back."""
+    raise SystemExit(128 + number)
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _broken_package(error: Exception) -> bool:
+    """Whether `error` came out of an import statement of ours, raised by a module that is not ours."""
+    if isinstance(error, ImportError):
+        return True
+    code = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [n for n, c in enumerate(code) if _is_ours(c.co_filename)]
+    return bool(own) and [c.co_name for c in code[own[-1] + 1 :][:1]] == ["<module>"]
+
+
+def _is_ours(file: str) -> bool:
+    here, path = Path(__file__).resolve().parent.parent, Path(file).resolve()
+    return path.is_relative_to(here) and "site-packages" not in path.relative_to(here).parts
+
+
+def _print_anywhere() -> None:
+    """A character that the terminal's encoding lacks is shown as its escape, and never ends a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _refuse(error: UserError, args: Sequence[str]) -> int:
+    """Print an error: for people on stderr, and with `--json` as the one document on stdout too."""
+    print(error.render(), file=sys.stderr)
+    if "--json" in args:
+        print(json.dumps(error.to_json(), indent=2))
+    return error.exit_code
+
+
+def _system_error(error: OSError, args: Sequence[str]) -> int:
     """A full disk, a missing file, a permission: the system's own words are the message."""
     if error.errno is None:
         raise error
     place = f"{error.filename}: " if error.filename else ""
-    print(f"error: {place}{error.strerror}", file=sys.stderr)
+    code = _refuse(UserError(f"{place}{error.strerror}"), args)
     if os.environ.get("FLYMONO_TRACEBACK"):
         raise error
-    return UserError.exit_code
+    return code
 
 
 def _take_specs(args: list[str]) -> list[str]:
@@ -114,7 +164,7 @@ def build_app() -> typer.Typer:
 
 
 def _placeholder(app: typer.Typer, command: str, error: Exception) -> None:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    reason = _reason(error)
 
     def unavailable(ctx: typer.Context) -> None:
         raise UserError(

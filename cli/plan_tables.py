@@ -16,7 +16,7 @@ MAX_WIDTH = 150
 def print_plan(plan: KernelPlan, console: Console | None = None) -> None:
     """Print the whole plan: head, stages, waits, passes, LDS, scratch, ABI and cost."""
     out = console or Console()
-    if out.width > MAX_WIDTH:
+    if out.width > MAX_WIDTH or not out.is_terminal:  # into a file or a pipe: 80 columns would cut names
         out.width = MAX_WIDTH
     _head(plan, out)
     tables = [_stages(plan), _sites(plan), _lds(plan), _scratch(plan), *_ffn(plan), _abi(plan), _mfma(plan)]
@@ -115,7 +115,8 @@ def _ffn(plan: KernelPlan) -> list[Table]:
         return []
     found = [_fields("Attention half", plan.attention)] if isinstance(plan, K2Plan) else []
     peer = new_table(
-        f"Peer buffer: {plan.peer.total:,} bytes in two halves, taken by {plan.peer.parity}",
+        f"Peer buffer: {plan.peer.total:,} bytes in two halves, taken by {plan.peer.parity}; "
+        f"a rank pushes {plan.peer.pushed:,} bytes",
         "region|>offset in a half|>bytes|index|written by|read by",
     )
     for r in plan.peer.regions.regions:

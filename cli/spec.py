@@ -106,10 +106,17 @@ def _copy(
         raise UserError(f"`{folder}` exists", fix="name a folder that does not exist yet")
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
-    for kind in (*KINDS, "schemas"):
-        if (default_root() / kind).is_dir():
-            shutil.copytree(default_root() / kind, part / kind)
-    part.rename(folder)
+    try:
+        for kind in (*KINDS, "schemas"):
+            if (default_root() / kind).is_dir():
+                shutil.copytree(default_root() / kind, part / kind)
+        part.rename(folder)
+    except OSError as error:  # shutil's own error lists a file at a time and has no number
+        reason = error.strerror or (error.args[0][0][2] if isinstance(error, shutil.Error) else str(error))
+        fix = "name another place, or free some space; nothing was kept"
+        raise UserError(f"cannot write `{folder}`: {reason}", fix=fix) from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     print(f"edit the files in {folder}, then for example: flymono --specs {folder} spec check")
 
 

@@ -34,6 +34,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "rows-limit-too-high": ("rows", "limit"),
     "mfma-missing": ("mfma",),
     "grid-too-small": ("machine", "compute_units"),
+    "workgroup-shape": ("workgroup",),
     "tp-not-offered": ("tp",),
 }
 

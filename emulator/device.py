@@ -209,6 +209,20 @@ class Emulator:
         }
         self._buffers: dict[str, _Buffer] = {}
 
+    def faults(self) -> list[str]:
+        """What the core would refuse about arch and options, all of it; empty if a launch can be made."""
+        found = []
+        for asked in ({}, *({name: value} for name, value in self.options.items())):
+            try:
+                _core.run(self.arch, asked, [], [], None)
+            except ValueError as error:  # a wrong name: the core lists the right ones
+                found.append(str(error))
+            except RuntimeError:  # a number that does not fit
+                found += [f"{name} is {value!r}, which is out of range" for name, value in asked.items()]
+            if found and not asked:
+                return found  # an arch that it does not know hides everything else
+        return found
+
     def register(self, name: str, memory: Any, writable: bool = True) -> int:
         """Let kernels touch ``memory``: CPU tensor, numpy array, or (address, nbytes). Gives the address."""
         if name in self._buffers:

@@ -37,6 +37,7 @@ FILES = {
 }
 SECONDS = 600.0
 _GRACE = 30.0
+_ROOM = 1 << 20  # bytes; what one build writes is of this size
 _START_SECONDS = 180.0
 
 
@@ -219,12 +220,22 @@ def findings_of(answer: Answer, rendered: Rendered, module: Path, seconds: float
     path = module.with_name(FILES["source_mlir"])
     source = path.read_text() if path.is_file() else ""
     if answer.status["status"] != "done":
+        _raise_if_full(module.parent)
         return explain.of_death(answer.status, answer.log, source, seconds, where)
     native = explain.of_native(answer.log, source, where)
     if error := answer.result.get("error"):
         _raise_disk_full(error)
         return explain.of_exception(error, where) + native
     return native
+
+
+def _raise_if_full(folder: Path) -> None:
+    """A child that dies on a full disk cannot write why: ask the file system (OSError if it is full)."""
+    probe = folder / "room"
+    try:
+        probe.write_bytes(bytes(_ROOM))
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def _raise_disk_full(error: Mapping[str, Any]) -> None:

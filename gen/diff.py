@@ -106,6 +106,10 @@ def revision(rev: str, repository: Path) -> Iterator[Path]:
     """The files of `rev` in a temporary folder. Raises GenError for an unknown revision or no repository."""
     with tempfile.TemporaryDirectory(prefix="flymono-diff-") as name:
         archive = Path(name, "tree.tar")
+        if rev.startswith("-"):  # git would take it for an option
+            raise GenError(
+                [Finding("GEN_REVISION", rev, "no revision begins with `-`", "name one: HEAD, main")]
+            )
         run = subprocess.run(
             ["git", "-C", str(repository), "archive", "--format=tar", "-o", str(archive), rev],
             capture_output=True,
@@ -130,10 +134,25 @@ def revision(rev: str, repository: Path) -> Iterator[Path]:
         yield tree
 
 
+_OWN_CODE = '''"""Import hooks of an editable installation come before PYTHONPATH: drop them."""
+import sys
+
+sys.meta_path[:] = [finder for finder in sys.meta_path if "flymono" not in type(finder).__module__]
+'''
+
+
+def path_of(tree: Path) -> str:
+    """PYTHONPATH under which a child process runs the code of `tree`, however flymono is installed here."""
+    hook = tree / ".path"
+    hook.mkdir(exist_ok=True)
+    (hook / "sitecustomize.py").write_text(_OWN_CODE)
+    return os.pathsep.join((str(hook), str(tree / "src")))
+
+
 def build_revision(tree: Path, filters: Sequence[str], jobs: int) -> dict[str, Side]:
     """Build in `tree` with its own code. Raises GenError if that revision cannot list builds."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("FLYMONO_")}
-    environ["PYTHONPATH"] = str(tree / "src")
+    environ["PYTHONPATH"] = path_of(tree)
     command = [
         sys.executable,
         "-m",

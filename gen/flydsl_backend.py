@@ -23,7 +23,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-FLYDSL_VERSION = "0.5.0"
 PACKAGE = Path(__file__).resolve().parent.parent
 LAUNCHER = "launch"
 # Frames kept per location: deep enough for kernel -> stage -> device library -> helper chains.

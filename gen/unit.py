@@ -54,10 +54,10 @@ class Unit:
 
     `id`: the build id. `target`: what the compiler is told (a gfx name out of an arch spec). `template`:
     name under `templates/`. `context`: names that the template may use. `specs`: (spec name, 12 digits of
-    its digest). `costs`: rows of the header's cost table. `command`: regenerates the module. `hints`:
-    FlyDSL's compile hints. `features`: target features to switch off, for example `-packed-fp32-ops` where a
-    kernel cannot avoid what an erratum of its arch forbids. `abi`: the launch arguments as JSON, copied into
-    the manifest.
+    its digest). `costs`: rows of the header's cost table. `command`: regenerates the module. `reasons`:
+    prints its numbers with their reasons. `hints`: FlyDSL's compile hints. `features`: target features to
+    switch off, for example `-packed-fp32-ops` where a kernel cannot avoid what an erratum of its arch
+    forbids. `abi`: the launch arguments as JSON, copied into the manifest.
     """
 
     id: str
@@ -67,6 +67,7 @@ class Unit:
     specs: tuple[tuple[str, str], ...] = ()
     costs: tuple[tuple[str, str], ...] = ()
     command: str = ""
+    reasons: str = ""
     expect: Expect = field(default_factory=Expect)
     hints: Hints = field(default_factory=dict)
     features: str = ""

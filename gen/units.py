@@ -40,6 +40,7 @@ def unit_of(specs: Specs, key: BuildKey) -> Unit:
         specs=tuple((name, specs.digest(name)[:12]) for name in names),
         costs=tuple(cost_table(plan)),
         command=f"flymono gen --build {key.id}",
+        reasons=f"flymono plan show {key.id}",
         expect=expect,
         abi=abi_of(plan),
     )
@@ -79,10 +80,9 @@ def shipped(specs: Specs) -> tuple[BuildKey, ...]:
     for build in specs.builds:
         prefix = specs.model[build.model].prefix
         for g in build.groups:
-            for tp, rows, ratio, fold, index, window, timeline in product(
-                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline
+            for tp, rows, ratio, fold, index, window, timeline, draft in product(
+                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline, g.draft
             ):
-                keys.append(
-                    BuildKey(build.kernel, g.arch, tp, rows, ratio, fold, index, window, timeline, prefix)
-                )
+                layer = (ratio, fold, index, window, timeline)
+                keys.append(BuildKey(build.kernel, g.arch, tp, rows, *layer, prefix, draft))
     return tuple(dict.fromkeys(keys))

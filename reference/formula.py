@@ -10,13 +10,24 @@ import operator
 from collections.abc import Callable, Mapping
 from math import ceil, log2
 
+from ..specs.findings import UserError
 from ..specs.schema import NumericsSpec
 
 UNIT = 2.0**-24  # unit roundoff of float32
 
 
-class FormulaError(ValueError):
-    """A formula that is not arithmetic over known names."""
+class FormulaError(UserError, ValueError):
+    """A formula that is not arithmetic over known names, or has no value."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, fix="correct the formula in specs/numerics")
+
+
+class Terms(dict[str, float]):
+    """Values of a numerics spec's terms by name; one that the spec lacks is the user's error."""
+
+    def __missing__(self, name: str) -> float:
+        raise FormulaError(f"the numerics spec has no term {name!r}, which a budget of the reference needs")
 
 
 def gamma(roundings: float) -> float:
@@ -63,10 +74,15 @@ def evaluate(formula: str, names: Mapping[str, float]) -> float:
         tree = ast.parse(formula, mode="eval")
     except SyntaxError as error:
         raise FormulaError(f"{formula!r} is not a formula: {error.msg}") from error
-    return _walk(tree.body, names)
+    try:
+        return _walk(tree.body, names)
+    except FormulaError:
+        raise
+    except (ArithmeticError, ValueError, TypeError) as error:  # 1/0, 9.0**999, log2(0), gamma()
+        raise FormulaError(f"{formula!r} has no value: {error}") from error
 
 
-def terms_of(numerics: NumericsSpec, names: Mapping[str, float], gemv: str) -> dict[str, float]:
+def terms_of(numerics: NumericsSpec, names: Mapping[str, float], gemv: str) -> Terms:
     """Every term of `numerics` as a number, for one set of sizes and one GEMV strategy."""
     known = dict(names)
     for term in numerics.terms:
@@ -76,4 +92,4 @@ def terms_of(numerics: NumericsSpec, names: Mapping[str, float], gemv: str) -> d
                 f"term {term.name} of {numerics.name} has no formula for the GEMV strategy {gemv!r}"
             )
         known[term.name] = evaluate(formula, known)
-    return {term.name: known[term.name] for term in numerics.terms}
+    return Terms({term.name: known[term.name] for term in numerics.terms})

@@ -22,7 +22,7 @@ from .case import K1Case, make_case
 from .compressor import latents, rotated
 from .draws import Draws
 from .ffn import FfnCase
-from .formats import F32, FLAVOURS, OCP
+from .formats import F32, FLAVOURS, OCP, pow2
 from .front import key_table
 from .k1 import K1Outputs
 from .k2 import K2Case
@@ -171,8 +171,13 @@ def _seam_inputs(k1: K1Case) -> dict[str, Tensor]:
 def make_ffn_case(
     model: ModelSpec, *, rows: int, tp: int, fp8: str = "ocp", seed: int = 0, padded: int | None = None
 ) -> FfnCase:
-    """A step of the FFN launch: partials, residual and gates are drawn; padded rows have zero partials."""
+    """A step of the FFN launch: partials, residual and gates are drawn; padded rows have zero partials.
+
+    In half of the columns the ranks' partials span many binades, so that a sum's order shows in its bits.
+    """
     k1 = make_case(model, rows=rows, tp=tp, ratio=0, seed=seed, fp8=fp8, padded=padded, contexts=(100,))
     draws = Draws(seed, f"ffn/{rows}/{tp}")
-    part = draws.normal(tp, rows, model.hidden) * (0.5 * tp**-0.5) * k1.live[None, :, None]
+    shape = (tp, rows, model.hidden)
+    small = torch.where(draws.uniform(model.hidden) < 0.5, draws.integers(0, 28, *shape), 0)
+    part = draws.normal(*shape) * pow2(-small) * (0.5 * tp**-0.5) * k1.live[None, :, None]
     return FfnCase(rows, tp, fp8, seed, part.to(F32).to(BF16), **_seam_inputs(k1))

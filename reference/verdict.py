@@ -13,6 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ..specs.findings import UserError
 from ..specs.schema import Budget, NumericsSpec
 from .bounds import Value
 
@@ -38,6 +39,10 @@ class Verdict:
         return f"{self.stage}.{self.output}"
 
 
+class BudgetError(UserError, LookupError):
+    """A numerics spec that does not state, or states otherwise, what an output is compared by."""
+
+
 @dataclass(frozen=True)
 class Judge:
     """Makes verdicts of one stage under a numerics spec."""
@@ -49,9 +54,10 @@ class Judge:
         found = [b for b in self.numerics.budgets if (b.stage, b.output) == (self.stage, output)]
         if len(found) != 1 or found[0].rule != rule:
             stated = ", ".join(b.rule for b in found) or "nothing"
-            raise LookupError(
+            raise BudgetError(
                 f"{self.numerics.name}: {self.stage}.{output} is compared by rule {rule!r}, but the spec "
-                f"states {stated}; add or correct the budget in specs/numerics/{self.numerics.name}.yaml"
+                f"states {stated}",
+                fix=f"add or correct the budget in specs/numerics/{self.numerics.name}.yaml",
             )
         return found[0]
 

@@ -10,11 +10,12 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
@@ -34,6 +35,47 @@ class UserError(Exception):
     def render(self) -> str:
         """The whole message for a terminal, without a trailing newline."""
         return f"error: {self}" + (f"\n    fix: {self.fix}" if self.fix else "")
+
+    def to_json(self) -> dict[str, object]:
+        """The same for `--json`: the message, its fix, and every finding as an object."""
+        findings = [_plain(f) for f in getattr(self, "findings", ())]
+        return {"error": str(self), "fix": self.fix} | ({"findings": findings} if findings else {})
+
+
+def _plain(finding: Any) -> object:
+    """A finding of any folder as JSON: by its own method, else field by field."""
+    for method in ("as_dict", "to_json"):
+        if hasattr(finding, method):
+            return getattr(finding, method)()
+    return asdict(finding) if is_dataclass(finding) and not isinstance(finding, type) else str(finding)
+
+
+class SeveralErrors(UserError):
+    """Errors that have nothing to do with each other, reported at once."""
+
+    def __init__(self, errors: Sequence[UserError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(map(str, self.errors)))
+
+    def render(self) -> str:
+        return "\n".join(error.render() for error in self.errors)
+
+    def to_json(self) -> dict[str, object]:
+        return {"error": str(self), "errors": [error.to_json() for error in self.errors]}
+
+
+def check_all(*checks: Callable[[], object]) -> None:
+    """Run every check; raise what they raised: one error as it is, more as SeveralErrors."""
+    errors: list[UserError] = []
+    for check in checks:
+        try:
+            check()
+        except SeveralErrors as several:
+            errors += several.errors
+        except UserError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else SeveralErrors(errors)
 
 
 @dataclass(frozen=True, slots=True, order=True)

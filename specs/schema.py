@@ -182,10 +182,6 @@ class ArchSpec(Spec):
         """Whether the arch has `capability` (every capability is stated, none is a default)."""
         return self.capabilities[capability]
 
-    def mfma_named(self, name: str) -> Mfma:
-        """The matrix instruction `name`; KeyError if the arch lacks it."""
-        return {m.name: m for m in self.mfma}[name]
-
 
 # ---------------------------------------------------------------- model
 
@@ -323,16 +319,18 @@ class ModelSpec(Spec):
 
 
 class BuildGroup(Spec):
-    """A product of build parameters: every combination is a shipped build."""
+    """A product of build parameters: every combination is a shipped build. What a kernel does not depend on
+    is left at its default (attention's part of an FFN launch, fold and window of K2)."""
 
     arch: str
     tp: tuple[Count, ...]
     rows: tuple[Count, ...]
-    ratio: tuple[int, ...]
-    fold: tuple[bool, ...]
-    index: tuple[bool, ...]
-    window: tuple[Count, ...]
+    ratio: tuple[int, ...] = (2,)
+    fold: tuple[bool, ...] = (True,)
+    index: tuple[bool, ...] = (False,)
+    window: tuple[Count, ...] = (128,)
     timeline: tuple[bool, ...] = (False,)
+    draft: tuple[bool, ...] = (False,)
     why: str
 
 
@@ -342,7 +340,7 @@ class BuildSpec(Spec):
     schema_version: Literal[1]
     kind: Literal["build"]
     name: str
-    kernel: Literal["k1"]
+    kernel: Literal["k1", "k2", "ffn", "keylist"]
     model: str
     groups: tuple[BuildGroup, ...]
 
@@ -387,7 +385,7 @@ class NumericsSpec(Spec):
     schema_version: Literal[1]
     kind: Literal["numerics"]
     name: str
-    kernel: Literal["k1", "k2", "ffn"]
+    kernel: Literal["k1", "k2", "ffn", "keylist"]
     model: str
     terms: tuple[Term, ...]
     budgets: tuple[Budget, ...]

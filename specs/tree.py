@@ -146,6 +146,8 @@ def read(path: Path) -> Document:
     """Read one file; whatever is wrong with it is in the document's findings, nothing is raised."""
     document = Document(str(path))
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe would never end
+            raise OSError("it is not a regular file")
         raw = path.read_bytes()
     except OSError as error:
         document.refuse(Code.UNREADABLE, Where(str(path)), reason=error.strerror or str(error))

@@ -42,12 +42,26 @@ class EmulatorDevice:
         changed = ", ".join(f"{k} {v}" for k, v in self.options.items() if k != "seed")
         return f"the emulator of {self.arch.name}" + (f" ({changed})" if changed else "")
 
-    def launch(self, launch: Launch) -> Counters:
-        """Run to the end; DeviceError with every finding if the kernel did what it must not."""
+    def _emulator(self) -> Emulator:
         try:
-            emulator = Emulator(self.arch.name, xcds=self.arch.machine.xcds, **self.options)
+            return Emulator(self.arch.name, xcds=self.arch.machine.xcds, **self.options)
         except ValueError as error:
             raise DeviceError(str(error), exit_code=2) from error
+
+    def check(self, grid: int) -> None:
+        """DeviceError (exit code 2) with everything that is wrong with arch and options, before any work."""
+        emulator = self._emulator()
+        faults = emulator.faults()
+        starved = emulator.options["starved"]
+        if isinstance(starved, int) and starved >= grid:
+            faults.append(f"order starves workgroup {starved}; there are 0 to {grid - 1}")
+        if faults:
+            text = "the emulator cannot run this:" + "".join(f"\n  {fault}" for fault in faults)
+            raise DeviceError(text, exit_code=2)
+
+    def launch(self, launch: Launch) -> Counters:
+        """Run to the end; DeviceError with every finding if the kernel did what it must not."""
+        emulator = self._emulator()
         buffers = {n: v for n, v in launch.arguments if isinstance(v, torch.Tensor) and v.numel()}
         for name, tensor in buffers.items():
             emulator.register(name, tensor, writable=name in launch.writable)

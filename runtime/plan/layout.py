@@ -22,7 +22,7 @@ from .k2.regions import attention_regions, key_flags
 from .k2.stages import AttentionShape, attention_shape
 from .keys import BuildKey
 from .placement import grid_of
-from .scratch import Declared, Scratch, lay_out, misfits
+from .scratch import Declared, Region, Scratch, lay_out, misfits
 from .strategy import strategy_of
 from .unsupported import Code, Reason, Unsupported
 
@@ -37,10 +37,12 @@ class Peer:
     regions: Scratch
     half_bytes: int
     total: int
+    pushed: int  # bytes that a rank stores into all peer buffers in one launch, its own included
     parity: str
     why: str
 
-    def __getitem__(self, name: str) -> object:
+    def __getitem__(self, name: str) -> Region:
+        """The region `name` of a half."""
         return self.regions[name]
 
 
@@ -79,11 +81,12 @@ def layer_layout(model: ModelSpec, arch: ArchSpec, key: BuildKey, width: int, *,
 
 def peer_of(d: Dims, rows: int, limit: int) -> Peer:
     """The peer buffer of a step of `rows` rows, on a GPU whose steps have at most `limit`."""
-    half = lay_out(peer_regions(d, limit)).total
+    half, regions = lay_out(peer_regions(d, limit)).total, lay_out(peer_regions(d, rows))
     return Peer(
-        regions=lay_out(peer_regions(d, rows)),
+        regions=regions,
         half_bytes=half,
         total=PARITIES * half,
+        pushed=sum(r.bytes for r in regions.regions),
         parity="epoch mod 2",
         why="a rank can be one launch pair ahead of a peer that still reads, never two: each sum waits for "
         "every rank's push of its own pair",

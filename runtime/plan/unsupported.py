@@ -28,6 +28,7 @@ class Code(StrEnum):
     WINDOW_NEEDS_RATIO_0 = "window-needs-ratio-0"
     MODEL_SHAPE = "model-shape"
     GRID_TOO_SMALL = "grid-too-small"
+    WORKGROUP_SHAPE = "workgroup-shape"
     GRID_TOO_LARGE = "grid-too-large"
     LAYER_KIND_UNKNOWN = "layer-kind-unknown"
     DRAFT_UNKNOWN = "draft-unknown"
@@ -56,6 +57,7 @@ _ABOUT = {
     Code.WINDOW_NEEDS_RATIO_0: "Wider window lists exist for draft layers, which read no compressed cache.",
     Code.MODEL_SHAPE: "A size of the model does not divide as the kernels' tiles need it.",
     Code.GRID_TOO_SMALL: "The GPU has too few compute units for the stages to sit side by side.",
+    Code.WORKGROUP_SHAPE: "The kernels run workgroups of 8 waves of 64 lanes, which the arch spec denies.",
     Code.GRID_TOO_LARGE: "The arch spec states more workgroups than a GPU can hold at once.",
     Code.LAYER_KIND_UNKNOWN: "No layer of the model has that ratio and that part in the index.",
     Code.DRAFT_UNKNOWN: "A draft build whose ratio or window no draft layer of the model has.",
@@ -95,6 +97,13 @@ class Unsupported(UserError):
         lines += [f"  {r.code}: {r.text}\n    fix: {r.fix}" for r in self.reasons]
         lines += [f"  nearest supported build: {self.nearest}"] if self.nearest else []
         return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """Every reason with code, text and fix, and the nearest supported build."""
+        reasons = [{"code": str(r.code), "text": r.text, "fix": r.fix} for r in self.reasons]
+        return {
+            "error": str(self), "unsupported": self.subject, "reasons": reasons, "nearest": self.nearest,
+        }  # fmt: skip
 
     def __reduce__(self) -> tuple[type[Unsupported], tuple[str, tuple[Reason, ...], str | None]]:
         return Unsupported, (self.subject, self.reasons, self.nearest)

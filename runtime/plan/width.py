@@ -19,7 +19,8 @@ from .ffn.shape import ROUTER_PARTS, staging_of
 from .k1.lds import front_struct
 from .k1.stages import grid_reasons, wq_b_span
 from .k2.lds import gemv_struct, split_of
-from .placement import grid_of, residency_reasons
+from .lds import WAVE
+from .placement import BLOCK, grid_of, residency_reasons
 from .seam import seam_struct, slices_of
 from .strategy import strategy_of, strategy_reasons
 from .unsupported import Code, Reason, Unsupported
@@ -124,7 +125,7 @@ def wq_b_per_workgroup(d: Dims, span: int) -> int:
 
 def layer_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
     """Why no layer of `model` can be planned for `arch`, whatever the rows."""
-    reasons = strategy_reasons(arch)
+    reasons = strategy_reasons(arch) + _workgroup_reasons(arch)
     for tp in arch.tp:
         reasons += shape_reasons(model, tp)
     if not reasons:
@@ -132,6 +133,17 @@ def layer_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
         reasons += grid_reasons(dims_of(model, arch.tp[0]), grid_of(arch))
         reasons += _unit_reasons(model, arch)
     return list(dict.fromkeys(reasons))
+
+
+def _workgroup_reasons(arch: ArchSpec) -> list[Reason]:
+    group, found = arch.workgroup, []
+    if group.wave_size != WAVE:
+        what = f"waves have {group.wave_size} lanes, the kernels are written for {WAVE}"
+        found.append(Reason(Code.WORKGROUP_SHAPE, what, f"state wave_size {WAVE} if the GPU has it"))
+    if group.max_threads < BLOCK:
+        what = f"a workgroup has at most {group.max_threads} threads, the kernels need {BLOCK}"
+        found.append(Reason(Code.WORKGROUP_SHAPE, what, f"state at least {BLOCK} if the GPU has them"))
+    return found
 
 
 def _unit_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:

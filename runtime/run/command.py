@@ -16,11 +16,13 @@ from flymono.reference.case import K1Case, make_case
 from flymono.reference.weights import K1Weights
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
-from flymono.runtime.run import case_file, folder, html, k1, table
+from flymono.runtime.run import case_file, checks, folder, html, k1, table
+from flymono.runtime.run.bind import bind
 from flymono.runtime.run.result import RunResult
 from flymono.runtime.run.steps import Steps
 from flymono.runtime.weights import read_k1_weights, seeded_file
-from flymono.specs import Specs, UserError, load
+from flymono.specs import Specs, load
+from flymono.specs.findings import check_all
 from flymono.specs.schema import ModelSpec
 
 DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
@@ -73,7 +75,7 @@ def the_model(specs: Specs) -> ModelSpec:
 def key_of(options: Options, specs: Specs, model: ModelSpec) -> BuildKey:
     """The build that the options name; a layer states what the options leave open."""
     arch = specs.arch.get(options.arch)
-    tp = options.tp if options.tp is not None else min(arch.tp) if arch else 1
+    tp = options.tp if options.tp is not None else arch.tp[0] if arch else 1
     ratio, fold, index = 2, True, False
     if options.layer is not None:
         ratio, fold, index = layer_kind(model, options.layer)
@@ -90,11 +92,6 @@ def key_of(options: Options, specs: Specs, model: ModelSpec) -> BuildKey:
 def layer_kind(model: ModelSpec, layer: int) -> tuple[int, bool, bool]:
     """(ratio, fold, index) of a layer (attention.md 1.3): engram layers and the first one do not fold."""
     top = model.topology
-    if not 0 <= layer < len(top.compress_ratios):
-        last = len(top.compress_ratios) - 1
-        raise UserError(
-            f"there is no layer {layer}", fix=f"take 0 to {last}; {top.layers} to {last} are draft layers"
-        )
     first_draft = layer == top.layers
     fold = layer != 0 and layer not in top.engram_layers and not first_draft
     return top.compress_ratios[layer], fold, layer in top.index_source_layers
@@ -106,10 +103,10 @@ def prepare(options: Options, specs: Specs | None = None) -> Prepared:
     model = the_model(specs)
     if options.inputs is not None:
         return _from_folder(options, specs, model)
-    plan = plan_k1(specs, key_of(options, specs, model))
-    if not 0 <= options.rank < plan.key.tp:
-        raise UserError(f"rank {options.rank} of TP{plan.key.tp}", fix=f"take 0 to {plan.key.tp - 1}")
     layer = DEFAULT_LAYER if options.layer is None else options.layer
+    checks.check_case(options, model, layer, specs, lambda o: key_of(o, specs, model))
+    plan = plan_k1(specs, key_of(options, specs, model))
+    checks.check_numerics(specs, model, plan)
     source = options.weights or seeded_file(model, layer, options.seed)
     weights = read_k1_weights(source, model, layer, plan.key.tp, options.rank)
     case = make_case(
@@ -125,26 +122,26 @@ def _from_folder(options: Options, specs: Specs, model: ModelSpec) -> Prepared:
     saved = folder.load(options.inputs) if options.inputs else None
     assert saved is not None
     key = BuildKey.parse(saved.build)
-    if options.arch != key.arch:
-        raise UserError(f"{options.inputs} was saved for {key.arch}", fix=f"--arch {key.arch}")
+    checks.check_folder(options, key)
     plan = plan_k1(specs, key)
     case, weights = case_file.restore(plan, saved)
     return Prepared(specs, model, plan, case, weights, str(options.inputs))
 
 
 def run(options: Options, specs: Specs | None = None) -> RunResult:
-    """Everything from specs to verdicts; `--save` and `--report` write their files on the way."""
+    """Everything from specs to verdicts; `--save` writes its files on the way."""
     from flymono.gen import api
 
     steps = Steps(f"K1 on {options.arch}")
     with steps.step("read specs and weights, plan"):
-        ready = prepare(options, specs)
+        ready = checked(options, specs or load())
+        given = k1.arguments_of(ready.plan, ready.case, ready.weights)
+        bind(ready.plan, given)  # an argument that does not fit is told before anything is compiled
     plan = ready.plan
     steps.title = plan.key.id
     with steps.step("generate, compile, check"):
         artefact = api.build(plan.key, ready.specs)
     device = EmulatorDevice(ready.specs.arch[plan.key.arch], device_options(options), progress=steps.count)
-    given = k1.arguments_of(plan, ready.case, ready.weights)
     if options.save is not None:
         case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
     with steps.step(f"execute on {plan.grid} workgroups"):
@@ -154,10 +151,17 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     numerics = ready.specs.numerics[plan.key.kind]
     with steps.step("compare with the reference"):
         verdicts = k1.judge(plan, ready.case, ready.weights, ready.model, numerics, done)
-    result = k1.result_of(plan, artefact, device.name, options.seed, ready.source, done, verdicts)
-    if options.report is not None:
-        html.write_html(result, options.report)
-    return result
+    return k1.result_of(plan, artefact, device.name, options.seed, ready.source, done, verdicts)
+
+
+def checked(options: Options, specs: Specs) -> Prepared:
+    """`prepare`, with everything else that can be known to be wrong now reported beside what it raises."""
+    ready: list[Prepared] = []
+    check_all(
+        lambda: checks.check_surroundings(options, specs, device_options(options)),
+        lambda: ready.append(prepare(options, specs)),
+    )
+    return ready[0]
 
 
 def device_options(options: Options) -> dict[str, object]:
@@ -168,12 +172,17 @@ def device_options(options: Options) -> dict[str, object]:
 
 
 def run_and_print(options: Options) -> bool:
-    """Run, print (a table, or JSON), and say whether every output is right."""
+    """Run, print (a table, or JSON), write the report, and say whether every output is right.
+
+    A report that fails after all costs the table nothing; JSON is one document, a result or an error.
+    """
     result = run(options)
+    if not options.json:
+        Console().print(table.render(result, options.verbose))
+    if options.report is not None:
+        html.write_html(result, options.report)
     if options.json:
         print(json.dumps(result.to_json(), indent=2))
-    else:
-        Console().print(table.render(result, options.verbose))
     return result.ok
 
 

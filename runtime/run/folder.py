@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from flymono.runtime.files import atomic_path
+from flymono.runtime.files import save_tensors
 from flymono.specs.findings import UserError
 
 _KIND = "flymono.launch"
+_AGAIN = "write the folder again with --save"
 
 
 class FolderError(UserError):
@@ -42,8 +42,7 @@ def save(
     tensors = {k: v.contiguous() for k, v in values.items() if isinstance(v, torch.Tensor)}
     scalars = {k: v for k, v in values.items() if isinstance(v, int)}
     meta = {"kind": _KIND, "build": build, "scalars": json.dumps(scalars), "facts": json.dumps(dict(facts))}
-    with atomic_path(path / f"{name}.safetensors") as temporary:
-        save_file(tensors, temporary, metadata=meta)
+    save_tensors(tensors, path / f"{name}.safetensors", meta)
 
 
 def load(path: Path) -> Saved:
@@ -56,8 +55,25 @@ def load(path: Path) -> Saved:
                 raise FolderError(f"{file} was not written by --save (no {_KIND} metadata)")
             values: dict[str, torch.Tensor | int] = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
     except FileNotFoundError:
-        raise FolderError(f"{file} does not exist; --inputs takes a folder that --save wrote") from None
+        fix = "--inputs takes a folder that --save wrote"
+        raise FolderError(f"{file} does not exist", fix=fix) from None
+    except OSError as error:
+        raise FolderError(f"{file} cannot be read: {error.strerror or error}", fix="check the path") from None
     except SafetensorError as error:
-        raise FolderError(f"{file} is damaged: {error}") from error
-    values.update(json.loads(meta["scalars"]))
-    return Saved(meta["build"], values, json.loads(meta["facts"]))
+        raise FolderError(f"{file} is damaged: {error}", fix=_AGAIN) from error
+    scalars, facts = _numbers(meta, "scalars"), _numbers(meta, "facts")
+    lost = [n for n, v in (("build", meta.get("build")), ("scalars", scalars), ("facts", facts)) if v is None]
+    if scalars is None or facts is None or lost:
+        what = f"{file} is damaged: its metadata has no readable {', '.join(lost)}"
+        raise FolderError(what, fix=_AGAIN)
+    return Saved(meta["build"], {**values, **scalars}, facts)
+
+
+def _numbers(meta: Mapping[str, str], name: str) -> dict[str, int] | None:
+    """Whole numbers by name out of the metadata; None if they are not that."""
+    try:
+        found = json.loads(meta[name])
+    except (KeyError, ValueError, RecursionError):
+        return None
+    whole = isinstance(found, dict) and all(type(v) is int for v in found.values())
+    return found if whole else None

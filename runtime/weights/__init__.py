@@ -4,7 +4,7 @@ from .copies import copy_into, device_copies
 from .errors import WeightFinding, WeightsError
 from .fp4_copies import routed_bytes, routed_copies
 from .layer_copies import back_copies, ffn_copies
-from .read import read_k1_weights
+from .read import check_k1_weights, read_k1_weights
 from .read_layer import read_layer
 from .seeded import make_seeded_file, seeded_file
 from .seeded_layer import make_layer_file
@@ -13,6 +13,7 @@ __all__ = [
     "WeightFinding",
     "WeightsError",
     "back_copies",
+    "check_k1_weights",
     "copy_into",
     "device_copies",
     "ffn_copies",

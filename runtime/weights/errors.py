@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...specs.findings import UserError
+from ...specs.findings import UserError, count
 
 
 @dataclass(frozen=True, order=True)
@@ -27,11 +27,13 @@ class WeightsError(UserError):
 
     def __init__(self, findings: Iterable[WeightFinding]) -> None:
         self.findings = tuple(findings)
-        super().__init__(f"{len(self.findings)} finding(s) in the weights")
+        super().__init__(f"{count(len(self.findings), 'finding')} in the weights")
 
     def render(self) -> str:
         """Every finding, then the count."""
-        return "\n".join([*map(str, self.findings), f"error: {self}"])
+        return "\n".join(
+            [*map(str, self.findings), f"error: {count(len(self.findings), 'finding')} in the weights"]
+        )
 
     def __str__(self) -> str:
         return "; ".join(f"{f.tensor or f.where}: {f.what}" for f in self.findings)

@@ -60,15 +60,17 @@ def _entry(value: Any, base: int) -> Entry | None:
     try:
         begin, end = (int(offset) for offset in value["data_offsets"])
         shape = tuple(int(n) for n in value["shape"])
-        return Entry(str(value["dtype"]), shape, base + begin, base + end)
-    except (TypeError, KeyError, ValueError):
+    except (TypeError, KeyError, ValueError, OverflowError):
         return None
+    if begin < 0 or any(n < 0 for n in shape):
+        return None
+    return Entry(str(value["dtype"]), shape, base + begin, base + end)
 
 
 def _entries(path: Path, size: int, base: int, text: bytes) -> Header:
     try:
         tree = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: brackets in brackets without end
         return _broken(path, "its header is not JSON", size=size)
     if not isinstance(tree, dict):
         return _broken(path, "its header is not a JSON object", size=size)
@@ -88,6 +90,8 @@ def _entries(path: Path, size: int, base: int, text: bytes) -> Header:
 def read_header(path: Path) -> Header:
     """The header of `path`; faults are findings of the result and not exceptions."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # a pipe would be waited for, for ever
+            return _broken(path, "it is not a regular file", "save it to a file first")
         size = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(8)

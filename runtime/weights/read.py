@@ -3,6 +3,7 @@
 Invariants
  - Nothing is read but headers, the folder's index, and the bytes of the tensors (of wq_b the rank's rows).
  - Every fault is found before any data is read: unreadable or cut files, missing tensors, dtypes, shapes.
+   A tensor is called missing where every file that could hold it was read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .header import ITEM_BYTES, Header, extent_fault, read_header
 from .published import Published, k1_tensors
 
 INDEX = "model.safetensors.index.json"
+_AGAIN = "download it again, or remove it: headers are then scanned"
 VIEWS = {
     "F8_E4M3": torch.uint8,
     "F8_E8M0": torch.uint8,
@@ -37,12 +39,14 @@ def _index(folder: Path) -> tuple[dict[str, str], list[WeightFinding]]:
     path = folder / INDEX
     try:
         weight_map = json.loads(path.read_bytes())["weight_map"]
-        return {str(k): str(v) for k, v in weight_map.items()}, []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        named = {str(k): str(v) for k, v in weight_map.items()}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         what = f"it is not an index of safetensors shards ({type(error).__name__}: {error})"
-        return {}, [
-            WeightFinding(str(path), "", what, "download it again, or remove it: headers are then scanned")
-        ]
+        return {}, [WeightFinding(str(path), "", what, _AGAIN)]
+    outside = sorted({f for f in named.values() if Path(f).name != f})
+    return named, [
+        WeightFinding(str(path), "", f"shard {f!r} is no name of a file beside it", _AGAIN) for f in outside
+    ]
 
 
 def _files(source: Path, names: list[str]) -> tuple[list[Path], list[WeightFinding]]:
@@ -96,8 +100,11 @@ def locate(source: Path, tensors: dict[str, Published], *, some: bool = False) -
     if not source.exists():
         raise WeightsError([WeightFinding(str(source), "", "no such file or folder", "check the path")])
     files, findings = _files(source, [t.name for t in tensors.values()])
+    if findings:
+        raise WeightsError(findings)
     headers = [read_header(path) for path in files]
     findings += [f for header in headers for f in header.findings]
+    unread = any(not header.entries and header.findings for header in headers)
     homes: dict[str, Header] = {}
     there = {name for header in headers for name in header.entries}
     for key, tensor in tensors.items():
@@ -105,7 +112,8 @@ def locate(source: Path, tensors: dict[str, Published], *, some: bool = False) -
             continue
         home = _where(headers, source, tensor)
         if isinstance(home, WeightFinding):
-            findings.append(home)
+            lost = unread and not any(tensor.name in header.entries for header in headers)
+            findings += [] if lost else [home]  # it may well stand in the file that cannot be read
             continue
         homes[key] = home
         findings += _faults(home, tensor)
@@ -129,6 +137,11 @@ def read_rows(header: Header, tensor: Published, first: int = 0, rows: int | Non
         raise WeightsError([WeightFinding(str(header.path), tensor.name, what, "run again")])
     shape = (count, *entry.shape[1:])
     return torch.from_numpy(data).view(VIEWS[entry.dtype]).reshape(shape)
+
+
+def check_k1_weights(source: Path, model: ModelSpec, layer: int) -> None:
+    """WeightsError with every finding about `layer` in `source`; only headers are read."""
+    locate(Path(source), k1_tensors(model, layer))
 
 
 def read_k1_weights(source: Path, model: ModelSpec, layer: int, tp: int, rank: int = 0) -> K1Weights:

@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 from filelock import FileLock
 from platformdirs import user_cache_path
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ...reference.draws import Draws
 from ...reference.sizes import K1Sizes
 from ...reference.weights import random_gate, random_linear, random_norm
 from ...specs.schema import ModelSpec
+from ..files import WriteError, save_tensors
 from .errors import WeightFinding, WeightsError
 from .published import Published, k1_tensors
 from .read import read_k1_weights
@@ -64,16 +64,11 @@ def as_stored(published: Mapping[str, Published], values: Mapping[str, Tensor]) 
 
 def write_whole(path: Path, stored: dict[str, Tensor], made: str, fix: str) -> Path:
     """Write a safetensors file that appears whole or not at all. Raises WeightsError."""
-    unfinished = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # One key only: the library writes several in an order that differs from run to run.
-        save_file(stored, unfinished, metadata={"made": made})
-        unfinished.replace(path)
-    except OSError as error:
-        raise WeightsError([WeightFinding(str(path), "", f"cannot be written: {error}", fix)]) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+        save_tensors(stored, path, {"made": made})
+    except WriteError as error:
+        raise WeightsError([WeightFinding(str(path), "", str(error), fix)]) from error
     return path
 
 

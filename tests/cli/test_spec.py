@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,17 @@ def test_probe_verdicts_are_placed_in_the_spec(
     ]
     assert found == [("gfx942.yaml", 36, 11, "PROBE_ADMITS"), ("gfx950.yaml", 9, 14, "PROBE_REFUSES")]
     assert run("check", "--specs", str(copied)) == 0
+
+
+def test_copy_to_a_place_that_takes_nothing_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    try:
+        code = run("copy", str(tmp_path / "mine"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2
+    assert "cannot write" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

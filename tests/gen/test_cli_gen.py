@@ -15,7 +15,7 @@ import pytest
 from flymono.cli import doctor as doctor_module
 from flymono.cli import main as cli
 from flymono.cli.diff import report
-from flymono.gen.diff import Side, compare, read_builds
+from flymono.gen.diff import Side, compare, path_of, read_builds
 from flymono.gen.findings import CheckError, Finding
 from flymono.gen.store import Artefact
 from flymono.gen.unit import Unit
@@ -75,6 +75,7 @@ def test_gen_writes_files_and_check_compares(tmp_path: Path, capsys: Output) -> 
     [
         (["gen"], "which build?"),
         (["gen", "k1"], "which build?"),
+        (["gen", "--arch", "gfx942"], "fix: flymono gen k1 --arch gfx942"),
         (["gen", "k1", "--arch", "gfx94"], "no arch spec is named `gfx94`"),
         (["gen", "--build", "nothing-like-it"], "no shipped build matches 'nothing-like-it'"),
         (["gen", "--build", ID942, "--arch", "gfx942"], "exclude each other"),
@@ -269,7 +270,7 @@ def test_diff_of_a_change_in_the_device_library(repo: Path, tmp_path: Path) -> N
     )
     environ = {
         **os.environ,
-        "PYTHONPATH": str(tmp_path / "tree" / "src"),
+        "PYTHONPATH": path_of(tmp_path / "tree"),
         "FLYMONO_CACHE": str(tmp_path / "cache"),
     }
     command = [sys.executable, "-m", "flymono.cli.main", "diff", "HEAD", ID942, "--exit-code"]
@@ -279,4 +280,4 @@ def test_diff_of_a_change_in_the_device_library(repo: Path, tmp_path: Path) -> N
     assert ended.returncode == 1, ended.stderr
     assert re.search(line, ended.stdout), ended.stdout
     status = subprocess.run([*git, "status", "--short"], capture_output=True, text=True, check=True).stdout
-    assert status == " M templates/k1.py.j2\n", "diff touches nothing"
+    assert status == " M templates/k1.py.j2\n?? .path/\n", "diff touches nothing"

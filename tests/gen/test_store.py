@@ -20,7 +20,7 @@ from toys import TEMPLATES, promise, unit
 from flymono.gen import build as build_module
 from flymono.gen import store as store_module
 from flymono.gen.build import Settings, build, build_all
-from flymono.gen.compiler import Compiler
+from flymono.gen.compiler import Answer, Compiler
 from flymono.gen.findings import CompileError, StoreError
 from flymono.gen.linker import Linker
 from flymono.gen.render import render
@@ -286,3 +286,18 @@ def test_the_default_root_is_the_environment_s(monkeypatch: pytest.MonkeyPatch, 
 
     assert store_module.default_root() == tmp_path
     assert json.dumps(build_module.Settings(Store()).store.root.as_posix()) == json.dumps(tmp_path.as_posix())
+
+
+def test_a_child_that_died_on_a_full_disk_is_no_crash(settings: Settings, compiler: Compiler) -> None:
+    """It cannot write why, so the file system is asked: here a link that no byte fits behind."""
+
+    class Full(Compiler):
+        def __init__(self) -> None:
+            super().__init__(compiler.linker)
+
+        def run(self, task: str, folder: Path, **job: Any) -> Any:
+            (folder / "room").symlink_to("/dev/full")
+            return Answer({"status": "exit", "code": 1}, {}, "")
+
+    with pytest.raises(StoreError, match="GEN_DISK the disk is full"):
+        build(unit(), settings, Full())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from flymono.runtime.plan.ffn.shape import shape_of
 from flymono.runtime.plan.layout import fits, layer_layout
 from flymono.runtime.plan.scratch import Declared, Scratch, lay_out
 from flymono.runtime.plan.strategy import strategy_of
-from flymono.specs import Specs
+from flymono.specs import Specs, load
 
 from .plan_specs import spec_set
 
@@ -47,7 +49,7 @@ def test_k2_ends_in_the_same_half(specs: Specs) -> None:
     "build", ["dsv41_ffn-gfx942-tp4-s{}", "dsv41_ffn-gfx950-tp2-s{}", "dsv41_ffn-gfx950-tp4-s{}"]
 )
 def test_drafts_fit_the_targets_scratch(specs: Specs, build: str) -> None:
-    for rows in range(1, 43):
+    for rows in (1, 5, 6, 7, 12, 16, 17, 33, 42):
         draft = made(specs, f"{build.format(rows)}-draft")
         assert draft.scratch == made(specs, build.format(rows)).scratch and draft.ffn.experts == 128
 
@@ -142,10 +144,12 @@ def test_tiles_never_exceed_the_bound(rows: int, data: st.DataObject) -> None:
     assert case.requested.w13 >= case.unique.w13
 
 
-def _plan950(rows: int) -> FfnPlan:
-    from flymono.specs import load
+SPECS = load()
 
-    return plan_ffn(load(), BuildKey.parse(f"dsv41_ffn-gfx950-tp2-s{rows}"))
+
+@cache
+def _plan950(rows: int) -> FfnPlan:
+    return plan_ffn(SPECS, BuildKey.parse(f"dsv41_ffn-gfx950-tp2-s{rows}"))
 
 
 def test_x_in_k_blocks_is_a_choice_of_the_spec(specs: Specs) -> None:

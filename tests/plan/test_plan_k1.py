@@ -6,7 +6,7 @@ import pytest
 
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.plan.cost import residency_of
-from flymono.runtime.plan.traffic import Maps, traffic_of
+from flymono.runtime.plan.k1.traffic import Maps, traffic_of
 from flymono.specs import Specs
 
 GFX942 = "dsv41_k1-gfx942-tp4-s6-r2"

@@ -162,6 +162,7 @@ def test_peer_buffer(specs: Specs) -> None:
     assert [(r.name, r.offset, r.bytes) for r in plan.peer.regions.regions] == [
         ("attn", 0, 2 * 6 * 20480), ("ffn", 2 * 6 * 20480, 2 * 6 * 20480)]  # fmt: skip
     assert made(specs, "dsv41_k2-gfx950-tp4-s48-r2").peer.half_bytes == 7864320
+    assert made(specs, GFX942).peer.pushed == 983040, "ffn_structure.md 5"
 
 
 def test_arguments(specs: Specs) -> None:

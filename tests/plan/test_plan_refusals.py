@@ -114,3 +114,16 @@ def test_a_refusal_survives_a_process_boundary() -> None:
 
 def test_every_code_is_explained() -> None:
     assert all(code.about.endswith(".") for code in Code)
+
+
+@pytest.mark.parametrize(("field", "value"), [("wave_size", 32), ("max_threads", 256)])
+def test_workgroups_that_the_kernels_cannot_have(specs: Specs, field: str, value: int) -> None:
+    """A value of an arch spec is either used or refused."""
+    arch = specs.arch["gfx942"]
+    other = arch_with(arch, workgroup=arch.workgroup.model_copy(update={field: value}))
+    with pytest.raises(Unsupported) as refused:
+        plan_k1(
+            spec_set(specs.model["deepseek_v41_flash"], other), BuildKey.parse("dsv41_k1-gfx942-tp4-s6-r2")
+        )
+    assert [r.code for r in refused.value.reasons] == [Code.WORKGROUP_SHAPE]
+    assert str(value) in refused.value.render()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flymono.reference.formula import FormulaError, evaluate, gamma, terms_of
+from flymono.reference.formula import FormulaError, Terms, evaluate, gamma, terms_of
 from flymono.reference.sizes import K1Sizes, SumOrder
+from flymono.specs.findings import UserError
 from flymono.specs.schema import ModelSpec, NumericsSpec
 
 
@@ -43,3 +44,15 @@ def test_names_follow_the_model(model: ModelSpec) -> None:
     names = SumOrder().names(K1Sizes.of(model, 4))
     assert (names["slices"], names["wqkv_steps"], names["wqb_steps"]) == (160, 3, 2)
     assert (names["norm_values"], names["q_values"], names["kv_values"]) == (24, 8, 2)
+
+
+@pytest.mark.parametrize("formula", ["1 / 0", "10.0 ** 999", "log2(0)", "gamma()", "gamma(1, 2)", "max()"])
+def test_a_formula_without_a_value_is_the_users_error(formula: str) -> None:
+    with pytest.raises(FormulaError, match="has no value") as caught:
+        evaluate(formula, {})
+    assert isinstance(caught.value, UserError) and caught.value.exit_code == 2
+
+
+def test_a_term_that_was_deleted_is_the_users_error() -> None:
+    with pytest.raises(FormulaError, match="no term 'u'"):
+        Terms({"v": 1.0})["u"]

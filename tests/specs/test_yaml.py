@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,10 @@ def test_bytes_that_are_not_utf8(tmp_path: Path, data: bytes, place: str) -> Non
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "big.yaml").write_bytes(b"# " + b"x" * MAX_BYTES)
     (tmp_path / "folder.yaml").mkdir()
-    codes = [read(tmp_path / name).findings[0].code.name for name in ("big.yaml", "folder.yaml", "none.yaml")]
-    assert codes == ["TOO_LARGE", "UNREADABLE", "UNREADABLE"]
+    os.mkfifo(tmp_path / "pipe.yaml")  # not to be waited for
+    names = ("big.yaml", "folder.yaml", "none.yaml", "pipe.yaml")
+    codes = [read(tmp_path / name).findings[0].code.name for name in names]
+    assert codes == ["TOO_LARGE", "UNREADABLE", "UNREADABLE", "UNREADABLE"]
 
 
 @pytest.mark.parametrize(

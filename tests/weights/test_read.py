@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -141,17 +142,30 @@ def test_a_file_that_ends_early(layer_file: Path, model: ModelSpec, tmp_path: Pa
         assert "safetensors" in found[0][1] or "cut short" in found[0][1]
 
 
+def header_of(text: bytes) -> bytes:
+    return struct.pack("<Q", len(text)) + text
+
+
+def entry_of(shape: str = "[1]", offsets: str = "[0, 4]") -> bytes:
+    return f'{{"a": {{"dtype": "F32", "shape": {shape}, "data_offsets": {offsets}}}}}'.encode()
+
+
 def test_a_header_that_is_no_header(model: ModelSpec, tmp_path: Path) -> None:
     cases = {
         b"\xff" * 64: "ask for a header",
         struct.pack("<Q", 4) + b"[1]\n": "not a JSON object",
         struct.pack("<Q", 4) + b"oops": "not JSON",
         struct.pack("<Q", 15) + b'{"a": {"b": 1}}': "malformed",
+        header_of(b"[" * 100_000): "not JSON",  # deeper than a parser can go
+        header_of(entry_of(shape="[Infinity]")): "malformed",
+        header_of(entry_of(offsets="[-8, -4]")): "malformed",
     }
     for blob, said in cases.items():
         path = tmp_path / "odd.safetensors"
         path.write_bytes(blob)
-        assert any(said in what for _, what in faults(path, model)), said
+        found = faults(path, model)
+        assert said in found[0][1], said
+        assert len(found) == 1, "what cannot be read is one fault, and not a list of missing tensors"
 
 
 def test_data_that_does_not_fit_its_shape(layer_file: Path, model: ModelSpec, tmp_path: Path) -> None:
@@ -173,10 +187,35 @@ def test_the_same_tensor_twice(layer_file: Path, model: ModelSpec, tmp_path: Pat
     assert all(what == "in more than one file: a.safetensors, b.safetensors" for _, what in found)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 3}', "[" * 100_000])
 def test_a_broken_index(model: ModelSpec, tmp_path: Path, text: str) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(text)
-    assert "not an index" in faults(tmp_path, model)[0][1]
+    ((_, what),) = faults(tmp_path, model)
+    assert "not an index" in what
+
+
+def test_an_index_stays_in_its_folder(layer_file: Path, model: ModelSpec, tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    weight_map = {t.name: f"../{layer_file.name}" for t in k1_tensors(model, 5).values()}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert faults(folder, model) == [("", f"shard '../{layer_file.name}' is no name of a file beside it")]
+
+
+def test_one_lost_shard_is_one_fault(layer_file: Path, model: ModelSpec, tmp_path: Path) -> None:
+    (shards(layer_file, tmp_path, index=True) / "model-b.safetensors").unlink()
+    assert faults(tmp_path, model) == [("", "it cannot be read: No such file or directory")]
+
+
+def test_a_pipe_is_not_waited_for(model: ModelSpec, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert faults(tmp_path / "pipe", model) == [("", "it is not a regular file")]
+
+
+def test_the_last_line_counts(layer_file: Path, model: ModelSpec) -> None:
+    with pytest.raises(WeightsError) as caught:
+        read_k1_weights(layer_file, model, 6, tp=1)
+    assert caught.value.render().splitlines()[-1] == "error: 12 findings in the weights"
 
 
 def test_paths_that_lead_nowhere(model: ModelSpec, tmp_path: Path) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors import safe_open
 
-from flymono.runtime.weights import WeightsError, make_seeded_file, read_k1_weights, seeded, seeded_file
+from flymono.runtime.files import WriteError
+from flymono.runtime.run import folder
+from flymono.runtime.weights import WeightsError, make_seeded_file, read_k1_weights, seeded_file
 from flymono.specs.schema import ModelSpec
 
 
@@ -66,18 +71,30 @@ def test_another_model_is_another_file(model: ModelSpec, full: ModelSpec, tmp_pa
     assert seeded_file(model, 5, 0, tmp_path) != seeded_file(wider, 5, 0, tmp_path)
 
 
-def test_a_full_disk_leaves_nothing(
-    model: ModelSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full_disk(tensors: object, path: Path, metadata: object) -> None:
-        path.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond `size` bytes: what a full disk does, without one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    monkeypatch.setattr(seeded, "save_file", full_disk)
-    with pytest.raises(WeightsError, match="No space left") as caught:
+
+def test_a_disk_that_takes_no_more_leaves_nothing(model: ModelSpec, tmp_path: Path) -> None:
+    with files_of_at_most(4096), pytest.raises(WeightsError, match="File too large") as caught:
         make_seeded_file(tmp_path / "layer.safetensors", model, 5)
     assert "53 MB" in caught.value.render()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_case_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    with files_of_at_most(4096), pytest.raises(WriteError, match="File too large"):
+        folder.save(tmp_path, "inputs", "a build", {"a": torch.zeros(4096), "b": 1}, {})
+    assert list(tmp_path.iterdir()) == []
+    folder.save(tmp_path, "inputs", "a build", {"a": torch.zeros(4096), "b": 1}, {})
+    assert folder.load(tmp_path).values["b"] == 1
 
 
 def test_a_cache_that_cannot_be_made(model: ModelSpec, tmp_path: Path) -> None:

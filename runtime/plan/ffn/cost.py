@@ -141,8 +141,3 @@ def ffn_scratch(d: Dims, f: FfnShape, grid: int) -> tuple[int, int]:
     reads += f.shared_units * min(s, f.width) * row + ug_rows * row + logit + grid * route + smid // 2
     reads += grid * shared + f.down_tasks * mid + flags * grid
     return written, reads
-
-
-def pushed(d: Dims, rows: int, regions: int) -> int:
-    """Bytes that a rank stores into peer buffers: `regions` of bf16 pairs, to every rank."""
-    return regions * d.tp * rows * d.hidden // 2 * PAIR_BYTES

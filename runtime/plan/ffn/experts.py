@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..arith import align_up, cdiv
 from ..dims import Dims
 from ..strategy import Strategy
-from .shape import DOWN_PICKS, FfnShape
+from .shape import FfnShape
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,3 @@ def widest_case(f: FfnShape) -> list[int]:
     """The most distinct experts: picks spread as evenly as they can."""
     each, more = divmod(f.picks, f.max_slots)
     return [each + 1] * more + [each] * (f.max_slots - more)
-
-
-def down_passes(f: FfnShape, picks: int) -> int:
-    """Passes of down over an expert with so many picks; its weights stay in registers."""
-    return cdiv(picks, DOWN_PICKS)

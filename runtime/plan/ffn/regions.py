@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..arith import align_up
-from ..dims import SLICE_COLUMNS, Dims
+from ..dims import Dims
 from ..scratch import PAIR_BYTES, Declared, Load, data_region, load_of
-from .shape import ROUTE_COPIES, ROUTER_PARTS, FfnShape
+from .shape import ROUTE_COPIES, ROUTER_PARTS, FfnShape, mids_row
 
 LIFE = ("k2", "ffn")
-
-
-def mids_row(d: Dims, line: int) -> int:
-    """Words from row to row of MID's codes: whole lines."""
-    return align_up(d.intermediate_padded // d.mx_group, line // 4)
 
 
 def row_bytes(d: Dims, line: int) -> dict[str, int]:
@@ -42,7 +36,7 @@ def ffn_regions(d: Dims, f: FfnShape) -> tuple[Declared, ...]:
     words, codes = d.hidden // 4, d.hidden // g
     e, parts, k, n = f.experts, ROUTER_PARTS, 2 * f.per_token, 2 * f.picks  # k, n: ids and weights
     units = f.max_tiles if f.by_tile else f.max_slots
-    row, mid = mids_row(d, f.line), d.intermediate_padded
+    row, mid = f.mids_row, f.mid_row
     loads = {name: load_of(size, f.line) for name, size in row_bytes(d, f.line).items()}
     return (
         _data(loads, "x8r", d.hidden * s, "e4m3x4", "xq", "ug", f"t*{words} + c/4"),
@@ -69,11 +63,6 @@ def peer_regions(d: Dims, rows: int) -> tuple[Declared, ...]:
         Declared("attn", pairs * PAIR_BYTES, "pairs", "bf16x2", "wo_b", "slice", LIFE, index, launch="k2"),
         Declared("ffn", pairs * PAIR_BYTES, "pairs", "bf16x2", "down", "reduce", LIFE, index, launch="k2"),
     )
-
-
-def slice_bytes(d: Dims, rows: int) -> int:
-    """Bytes of one slice's pairs of one rank."""
-    return rows * SLICE_COLUMNS // 2 * PAIR_BYTES
 
 
 def _data(

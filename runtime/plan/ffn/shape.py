@@ -71,7 +71,8 @@ class FfnShape:
     line: int  # bytes of a cache line
     loaded: int  # columns of an expert as w13 lies in memory
     route_copies: int
-    mids_row: int  # words from row to row of MID's codes: whole lines
+    mid_row: int  # bytes from pick to pick of MID
+    mids_row: int  # words from pick to pick of MID's codes: whole lines
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,11 @@ def groups_of(d: Dims) -> int:
 def k_slices_of(d: Dims) -> int:
     """K slices of one gate/up task: two waves a group and slice."""
     return WAVES // (2 * groups_of(d))
+
+
+def mids_row(d: Dims, line: int) -> int:
+    """Words from row to row of MID's codes: whole lines, so that they may be loaded through the L2."""
+    return align_up(d.intermediate_padded // d.mx_group, line // 4)
 
 
 def router_groups_of(rows: int, width: int, per_group: int, grid: int) -> tuple[int, int]:
@@ -168,5 +174,6 @@ def shape_of(d: Dims, rows: int, width: int, grid: int, how: Strategy, arch: Arc
         line=arch.memory.line_bytes,
         loaded=d.intermediate_padded if how.weight_layout == "row_major" else d.intermediate,
         route_copies=ROUTE_COPIES,
-        mids_row=align_up(d.intermediate_padded // d.mx_group, arch.memory.line_bytes // 4),
+        mid_row=d.intermediate_padded,
+        mids_row=mids_row(d, arch.memory.line_bytes),
     )

@@ -9,7 +9,7 @@ from ..base import KernelPlan, checked, longest_chain, plan_faults
 from ..cost import cost_of, mfma_of, residency_of
 from ..dims import Dims, dims_of
 from ..keys import BuildKey
-from ..layout import is_draft, layer_layout
+from ..layout import fits, is_draft, layer_layout
 from ..lds import WAVES, LdsMap, union_of
 from ..passes import Passes, passes_of
 from ..placement import BLOCK, Stage, grid_of
@@ -20,6 +20,7 @@ from ..width import WidthReport
 from .abi import k1_abi
 from .lds import front_struct
 from .lines import k1_line_faults
+from .regions import k1_regions
 from .sites import sites_of
 from .stages import STAGE_ORDER, stages_of
 from .traffic import Maps, traffic_of
@@ -37,11 +38,12 @@ def make_k1(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
     """The plan of a key that `key_reasons` has nothing against."""
     draft = is_draft(model, key)
     d, how, grid = dims_of(model, key.tp, draft=draft), strategy_of(arch), grid_of(arch)
+    scratch = layer_layout(model, arch, key, report.width, draft=draft)
+    fits(key.id, scratch, k1_regions(d, key.rows))
     stages, sites = stages_of(d, key, grid), sites_of(d, key.rows, arch)
     gemv = passes_of(key.rows, report.width, report.why)
     mix = passes_of(key.rows, how.gate_mfma.n, MIX_WHY)
     lds = _lds(d, key.rows, gemv, stages, arch)
-    scratch = layer_layout(model, arch, key, report.width, draft=draft)
     abi = k1_abi(d, key, how, grid.workgroups, scratch.total)
     kept = residency_of(stages, arch)
     maps = Maps(d, key, grid.workgroups, {s.name: s for s in stages}, gemv, {r.stage: r.kept for r in kept})

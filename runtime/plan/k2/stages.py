@@ -76,7 +76,7 @@ def attention_stages(d: Dims, key: BuildKey, a: AttentionShape, grid: int) -> tu
             grid - rows,
             rows,
             BLOCK,
-            "key table of one row",
+            "key table of one row, stored and read past the L2: kt and klen are handed on in this launch",
             (),
             ("krdy",),
             "on the last workgroups, which have no split task while there are few"
