@@ -87,9 +87,7 @@ def test_names_dtypes_and_shapes_are_the_published_ones(full: ModelSpec) -> None
     expert = {t.name: (t.dtype, t.shape) for t in expert_tensors(full, 41, 9).values()}
     assert expert["mtp.1.ffn.experts.9.w1.weight"] == ("I8", (2304, 2560))
     assert expert["mtp.1.ffn.experts.9.w2.scale"] == ("F8_E8M0", (5120, 72))
-    assert (
-        {t.name: t.shape for t in dense_tensors(full, 41).values()}["mtp.1.ffn.gate.weight"][0] == 128
-    )
+    assert {t.name: t.shape for t in dense_tensors(full, 41).values()}["mtp.1.ffn.gate.weight"][0] == 128
 
 
 def test_selected_experts_that_are_absent_are_all_listed(layer_path: Path, small: ModelSpec) -> None:
