@@ -19,7 +19,7 @@ help:
 	@echo "make demo     K1 from specs to a judged result, gfx942 and gfx950"
 	@echo "make test     every test (make quick: without the slow ones)"
 	@echo "make lint     ruff, mypy, import contracts, spec check"
-	@echo "make goldens  rewrite tests/golden after a change that is meant"
+	@echo "make goldens  rewrite tests/golden and docs/findings.md after a change that is meant"
 	@echo "make setup    only .venv (PYTHON=..., VENV=...)"
 	@echo "make clean    build products and caches; make distclean: .venv too"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -27,8 +28,9 @@ def build(
         ),
     ] = None,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=1, help="Compilations at a time (about 1 GB of memory each).")
-    ] = 1,
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Compilations at a time; default: CPUs, at most 4."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON list on stdout.")] = False,
     out: Annotated[
         Path | None,
@@ -44,6 +46,7 @@ def build(
 ) -> None:
     """Build kernels: registers, spills, LDS and instructions of each. Exit code 1 if any fails."""
     from ..gen.build import Settings, build_all
+    from ..gen.probes import require
     from ..gen.store import Store
     from ..gen.units import unit_of
     from ..specs.loader import load
@@ -55,7 +58,9 @@ def build(
         print("\n".join(key.id for key in keys))
         return
     units = [unit_of(specs, key) for key in keys]
-    settings = Settings(Store(out), jobs=jobs, seconds=timeout, force=force)
+    settings = Settings(Store(out), jobs=jobs or default_jobs(), seconds=timeout, force=force)
+    for arch in sorted({key.arch for key in keys}):
+        require(specs.arch[arch], settings.store.root)
     with _progress(len(units), quiet=json) as advance:
         outcomes = build_all(units, settings, advance or (lambda outcome: None))
     print(
@@ -65,6 +70,11 @@ def build(
         end="\n" if json else "",
     )
     _complain(outcomes)
+
+
+def default_jobs() -> int:
+    """One compilation a CPU that this process may use, at most 4: each takes about 1 GB of memory."""
+    return max(1, min(len(os.sched_getaffinity(0)), 4))
 
 
 def as_data(outcome: Outcome) -> dict[str, Any]:

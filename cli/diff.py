@@ -37,7 +37,7 @@ def diff(
         list[str] | None,
         typer.Argument(metavar="[ID...]", help="Builds to compare; default: every shipped build."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Compilations at a time.")] = 1,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Compilations at a time.")] = None,
     source: Annotated[
         bool, typer.Option("--source", help="Also print the differences of the generated sources.")
     ] = False,
@@ -50,16 +50,18 @@ def diff(
     from ..gen.store import Store
     from ..gen.units import unit_of
     from ..specs.loader import load
-    from .build import as_data
+    from .build import as_data, default_jobs
     from .keys import selected
 
     specs = load()
     units = [unit_of(specs, key) for key in selected(specs, filters or ())]
     with revision(rev, Path(__file__).resolve().parent.parent) as tree:
         print(f"building {rev} ...", file=sys.stderr)
-        before = build_revision(tree, filters or (), jobs)
+        before = build_revision(tree, filters or (), jobs or default_jobs())
         print("building the working tree ...", file=sys.stderr)
-        after = read_builds([as_data(o) for o in build_all(units, Settings(Store(), jobs=jobs))])
+        after = read_builds(
+            [as_data(o) for o in build_all(units, Settings(Store(), jobs=jobs or default_jobs()))]
+        )
     changes = compare(before, after)
     print(json_.dumps([as_json(c) for c in changes], indent=1) if json else report(changes, source))
     if exit_code and any(c.kind != "same" for c in changes):

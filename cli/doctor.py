@@ -35,6 +35,7 @@ NEEDED = (
     "safetensors",
     "filelock",
     "platformdirs",
+    "plotly",
     "pyelftools",
     "msgpack",
     "ruff",
@@ -146,7 +147,7 @@ def _mlir_bindings() -> list[Line]:
                 "MLIR bindings",
                 "bad",
                 "flydsl is missing, and the bindings with it",
-                "pip install flydsl==0.5.0",
+                f"pip install flydsl=={PINNED['flydsl']}",
             )
         ]
     lines = [Line("MLIR bindings", "ok", "those that flydsl embeds (flydsl._mlir)")]

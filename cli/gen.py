@@ -55,6 +55,8 @@ def gen(
         keys = [key_of(specs, arch, tp, rows, **rest)]
     elif build or (kernel is None and arch is None and output is not None):
         keys = selected(specs, build or ())
+    elif arch and kernel is None:
+        raise UserError("which kernel?", fix=f"flymono gen k1 --arch {arch}")
     else:
         raise UserError("which build?", fix=_WHICH)
     sources = {key.id: render(key, specs).source for key in keys}

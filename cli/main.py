@@ -33,6 +33,7 @@ COMMANDS = {
     "demo": "demo",
     "emulate": "emulate",
     "diff": "diff",
+    "codes": "codes",
 }
 SPECS_OPTION = "--specs"
 SPECS_VARIABLE = "FLYMONO_SPECS"

@@ -17,9 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def _k1(
     arch: Annotated[str, typer.Option(help="arch spec, e.g. gfx942")],
-    tp: Annotated[
-        int | None, typer.Option(help="tensor-parallel size; default: the smallest of the arch")
-    ] = None,
+    tp: Annotated[int | None, typer.Option(help="tensor-parallel size; default: the arch's first")] = None,
     rows: Annotated[int, typer.Option(help="tokens of the step")] = 6,
     ratio: Annotated[
         int | None, typer.Option(help="compress ratio 0, 1 or 2; default: the layer's, else 2")

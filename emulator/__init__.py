@@ -1,7 +1,7 @@
 """The CPU device: executes the code object that a GPU would load.
 
-``CodeObject`` (codeobject.py) reads the ELF, ``Emulator`` (device.py) runs its kernels on registered host memory,
-``execute`` (execute.py) runs single instructions. The C++ core behind all three is ``_core`` (core/).
+``CodeObject`` (codeobject.py) reads the ELF, ``Emulator`` (device.py) runs its kernels on registered host
+memory, ``execute`` (execute.py) runs single instructions. The C++ core behind all three is ``_core`` (core/).
 """
 
 from .. import __version__ as __version__  # a bare "import emulator" fails here on purpose

@@ -16,6 +16,8 @@ from typing import Any
 import msgpack
 from elftools.elf.elffile import ELFFile
 
+from ..specs.findings import UserError
+
 EM_AMDGPU = 224
 # EF_AMDGPU_MACH of the ELF flags -> the arch it names
 MACHS = {0x4C: "gfx942", 0x4F: "gfx950"}
@@ -34,8 +36,10 @@ _USER_SGPRS = (
 )
 
 
-class CodeObjectError(ValueError):
+class CodeObjectError(UserError, ValueError):
     """The file is not a code object that the emulator can run; the message says why and what would be."""
+
+    __str__ = UserError.__str__
 
 
 @dataclass(frozen=True)

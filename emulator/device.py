@@ -1,8 +1,9 @@
 """The device: buffers, launches, and what a launch did.
 
-A launch packs its arguments from the kernel's metadata, hands the code object and every registered buffer to the C++
-core, and returns a ``LaunchResult`` or raises ``EmulationError`` with all findings. Addresses are host addresses: a
-CPU tensor is device memory the moment it is registered, and it has to stay alive (and in place) until ``forget``.
+A launch packs its arguments from the kernel's metadata, hands the code object and every registered buffer to
+the C++ core, and returns a ``LaunchResult`` or raises ``EmulationError`` with all findings. Addresses are
+host addresses: a CPU tensor is device memory the moment it is registered, and it has to stay alive (and in
+place) until ``forget``.
 
 An ``Emulator`` has no state but its buffers and options; the same seed, order and inputs give the same run.
 """
@@ -28,7 +29,7 @@ _PAD = 256  # readable bytes behind the kernel arguments: compilers widen scalar
 
 @dataclass(frozen=True)
 class Finding:
-    """Something the kernel must not do. ``pc`` and ``other_pc`` are byte offsets in .text, -1 where there is none."""
+    """Something the kernel must not do. ``pc`` and ``other_pc`` are byte offsets in .text (-1: none)."""
 
     kind: str
     message: str
@@ -45,7 +46,9 @@ class Finding:
     count: int = 1
 
     def __str__(self) -> str:
-        place = f"workgroup {self.workgroup} wave {self.wave}" + (f" lane {self.lane}" if self.lane >= 0 else "")
+        place = f"workgroup {self.workgroup} wave {self.wave}" + (
+            f" lane {self.lane}" if self.lane >= 0 else ""
+        )
         lines = [f"{self.kind}: {self.message}", f"  {self.kernel}, {place}, pc {self.pc:#x}: {self.text}"]
         if self.other_pc >= 0:
             lines.append(f"  and pc {self.other_pc:#x}: {self.other_text}")
@@ -59,7 +62,9 @@ class Finding:
 class EmulationError(RuntimeError):
     """A launch with findings; ``.findings`` has them all, ``.result`` what ran until then."""
 
-    def __init__(self, findings: Sequence[Finding], result: LaunchResult | None = None, dropped: int = 0) -> None:
+    def __init__(
+        self, findings: Sequence[Finding], result: LaunchResult | None = None, dropped: int = 0
+    ) -> None:
         self.findings = list(findings)
         self.result = result
         self.dropped = dropped
@@ -69,7 +74,7 @@ class EmulationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes one kind of access asked of a buffer: in all, by scope name, with the nt hint; and lane accesses."""
+    """Bytes one kind of access asked of a buffer: in all, by scope, with the nt hint; and lane accesses."""
 
     bytes: int
     by_scope: Mapping[str, int]
@@ -79,13 +84,14 @@ class Access:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a launch asked of one buffer. ``unique_*``: distinct bytes touched."""
+    """What a launch asked of one buffer. ``unique*``: distinct bytes loaded, stored, touched at all."""
 
     load: Access
     store: Access
     atomic: Access
     unique_loaded: int
     unique_stored: int
+    unique: int
 
     @property
     def requested(self) -> int:
@@ -112,7 +118,11 @@ class StageSpan:
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside every given range."""
+    """Counts of one launch. ``by_pc``: {pc: executions}; ``by_stage`` has "" for code outside all ranges.
+
+    ``guards`` (with ``trace_guards``): PCs of waits that retired a load whose register was used before the
+    next wait.
+    """
 
     instructions: int
     by_opcode: Mapping[str, int]
@@ -120,6 +130,7 @@ class LaunchResult:
     by_pc: Mapping[int, int]
     traffic: Mapping[str, Traffic]
     spans: Sequence[StageSpan] = field(repr=False, default=())
+    guards: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -134,13 +145,14 @@ class _Buffer:
 class Emulator:
     """A device of one arch.
 
-    ``order``: "linear", "reversed", "random" (by ``seed``) or "starve:N" (workgroup N runs only when nobody else can).
-    ``check``: hazards, uninitialised values and missing waits are findings; without it only accesses outside buffers
-    and LDS, unknown instructions and standstill are. ``mfma``: "exact", "fma", "cdna3", "perturb"; ``trans``: "exact",
-    "ulp". ``sampling``: when a load looks at memory: "late" (when a wait retires it), "early" (at issue), "random".
-    ``xcds`` and ``xcd_offset``: XCC_ID of workgroup w is (w + offset) % xcds. ``idle_rounds``: rounds of polling
-    without any store after which a launch counts as stuck. ``max_instructions``: 0 is no limit. ``lds_race``: report
-    LDS bytes that two waves share with no barrier between.
+    ``order``: "linear", "reversed", "random" (by ``seed``) or "starve:N" (workgroup N runs only when nobody
+    else can). ``check``: hazards, uninitialised values and missing waits are findings; without it only
+    accesses outside buffers and LDS, unknown instructions and standstill are. ``mfma``: "exact", "fma",
+    "cdna3", "perturb"; ``trans``: "exact", "ulp". ``sampling``: when a load looks at memory: "late" (when a
+    wait retires it), "early" (at issue), "random". ``xcds`` and ``xcd_offset``: XCC_ID of workgroup w is (w +
+    offset) % xcds. ``idle_rounds``: rounds of polling without any store after which a launch counts as stuck.
+    ``max_instructions``: 0 is no limit. ``lds_race``: report LDS bytes that two waves share with no barrier
+    between.
     """
 
     def __init__(
@@ -156,24 +168,37 @@ class Emulator:
         xcds: int = 8,
         xcd_offset: int = 0,
         quantum: int = 4096,
-        idle_rounds: int = 16,
+        idle_rounds: int = 64,
         max_findings: int = 20,
         max_instructions: int = 0,
         lds_race: bool = False,
+        trace_guards: bool = False,
     ) -> None:
         self.arch = arch
         kind, _, starved = order.partition(":")
         if kind == "starve" and not starved.isdigit():
             raise ValueError(f"order {order!r}: name the workgroup, for example 'starve:3'")
-        self.options: dict[str, Any] = dict(
-            seed=seed, order=kind, starved=int(starved or 0), check=check, mfma=mfma, trans=trans, sampling=sampling,
-            xcds=xcds, xcd_offset=xcd_offset, quantum=quantum, idle_rounds=idle_rounds, max_findings=max_findings,
-            max_instructions=max_instructions, lds_race=lds_race,
-        )  # fmt: skip
+        self.options: dict[str, Any] = {
+            "seed": seed,
+            "order": kind,
+            "starved": int(starved or 0),
+            "check": check,
+            "mfma": mfma,
+            "trans": trans,
+            "sampling": sampling,
+            "xcds": xcds,
+            "xcd_offset": xcd_offset,
+            "quantum": quantum,
+            "idle_rounds": idle_rounds,
+            "max_findings": max_findings,
+            "max_instructions": max_instructions,
+            "lds_race": lds_race,
+            "trace_guards": trace_guards,
+        }
         self._buffers: dict[str, _Buffer] = {}
 
     def register(self, name: str, memory: Any, writable: bool = True) -> int:
-        """Let kernels touch ``memory``: a CPU tensor, a numpy array, or (address, nbytes). Returns the address."""
+        """Let kernels touch ``memory``: CPU tensor, numpy array, or (address, nbytes). Gives the address."""
         if name in self._buffers:
             raise ValueError(f"buffer {name!r} is registered already")
         address, nbytes = span_of(memory)
@@ -201,9 +226,10 @@ class Emulator:
     ) -> LaunchResult:
         """Run ``grid`` workgroups of ``kernel`` to their end.
 
-        ``args``: values in the order of the kernel's explicit arguments (ints, floats, tensors for pointers), or the
-        packed bytes. ``block``: work-items a group, by default what the code object requires. ``stages``: (name, first
-        pc, end pc) for the counters. Raises ``EmulationError`` when there is any finding.
+        ``args``: values in the order of the kernel's explicit arguments (ints, floats, tensors for pointers),
+        or the packed bytes. ``block``: work-items a group, by default what the code object requires.
+        ``stages``: (name, first pc, end pc) for the counters. Raises ``EmulationError`` when there is any
+        finding.
         """
         found = code.kernels[kernel]
         if code.arch != self.arch:
@@ -233,11 +259,13 @@ def span_of(memory: Any) -> tuple[int, int]:
         if not memory.flags.c_contiguous:
             raise ValueError("an array must be contiguous to be device memory")
         return int(memory.__array_interface__["data"][0]), int(memory.nbytes)
-    raise TypeError(f"{type(memory).__name__} is no device memory: give a CPU tensor, an array or (address, nbytes)")
+    raise TypeError(
+        f"{type(memory).__name__} is no device memory: give a CPU tensor, an array or (address, nbytes)"
+    )
 
 
 def pack_arguments(kernel: Kernel, values: Sequence[Any]) -> bytes:
-    """Kernel argument bytes from values, by the offsets and sizes of the metadata. ``ValueError`` lists all mismatches."""
+    """Kernel argument bytes from values, by the metadata. ``ValueError`` lists all mismatches."""
     explicit = [a for a in kernel.args if not a.kind.startswith("hidden_")]
     if len(values) != len(explicit):
         raise ValueError(f"{kernel.name} takes {len(explicit)} arguments, {len(values)} were given")
@@ -274,14 +302,28 @@ def launch_spec(
     x, y, z = d.workgroup_ids
     items = block or (kernel.workgroup_size[0] if kernel.workgroup_size else kernel.max_workgroup_size)
     return {
-        "kernel": kernel.name, "text": code.text, "entry": kernel.entry, "workgroups": grid, "workitems": items,
-        "lds_bytes": kernel.lds_bytes, "vgprs": d.vgprs_allocated, "accum_offset": d.accum_offset, "kernarg": kernarg,
-        "stages": list(stages), "id_x": x, "id_y": y, "id_z": z, "info": d.workgroup_info,
-        "dispatch_ptr": "dispatch_ptr" in user, "queue_ptr": "queue_ptr" in user,
-        "kernarg_ptr": "kernarg_ptr" in user, "dispatch_id": "dispatch_id" in user,
-        "private_size": "private_segment_size" in user, "preload_dwords": user.get("kernarg_preload", 0),
+        "kernel": kernel.name,
+        "text": code.text,
+        "entry": kernel.entry,
+        "workgroups": grid,
+        "workitems": items,
+        "lds_bytes": kernel.lds_bytes,
+        "vgprs": d.vgprs_allocated,
+        "accum_offset": d.accum_offset,
+        "kernarg": kernarg,
+        "stages": list(stages),
+        "id_x": x,
+        "id_y": y,
+        "id_z": z,
+        "info": d.workgroup_info,
+        "dispatch_ptr": "dispatch_ptr" in user,
+        "queue_ptr": "queue_ptr" in user,
+        "kernarg_ptr": "kernarg_ptr" in user,
+        "dispatch_id": "dispatch_id" in user,
+        "private_size": "private_segment_size" in user,
+        "preload_dwords": user.get("kernarg_preload", 0),
         "preload_offset": d.preload_offset,
-    }  # fmt: skip
+    }
 
 
 def _access(raw: tuple[list[int], list[int]]) -> Access:
@@ -299,7 +341,14 @@ def _result(raw: dict[str, Any], stages: list[str]) -> LaunchResult:
         by_opcode[op] += count
         stage_ops[names[stage]][op] += count
     traffic = {
-        name: Traffic(_access(t["load"]), _access(t["store"]), _access(t["atomic"]), t["unique_loaded"], t["unique_stored"])
+        name: Traffic(
+            _access(t["load"]),
+            _access(t["store"]),
+            _access(t["atomic"]),
+            t["unique_loaded"],
+            t["unique_stored"],
+            t["unique"],
+        )
         for name, t in raw["traffic"].items()
     }
     return LaunchResult(
@@ -308,5 +357,6 @@ def _result(raw: dict[str, Any], stages: list[str]) -> LaunchResult:
         by_stage={n: StageCount(sum(c.values()), dict(c.most_common())) for n, c in stage_ops.items()},
         by_pc={pc: count for pc, _, count, _ in grid["counts"]},
         traffic=traffic,
+        guards=frozenset(grid["guards"]),
         spans=tuple(StageSpan(wg, names[s], first, last) for wg, s, first, last in grid["spans"]),
     )

@@ -1,9 +1,9 @@
 """One wave, a few instructions, given registers: the entry for opcode tests.
 
-``execute`` decodes ``code`` (raw bytes as an assembler emits them), runs it on one wave and returns
-the new register state. It stops at ``s_endpgm`` or behind the last instruction. Nothing is shared
-between calls. In a call without ``check`` memory is immediate; with ``check`` loads are asynchronous
-and every register not given counts as uninitialised, so that findings can be tested too (VCC, M0, EXEC and SCC count as given).
+``execute`` decodes ``code`` (raw bytes as an assembler emits them), runs it on one wave and returns the new
+register state. It stops at ``s_endpgm`` or behind the last instruction. Nothing is shared between calls. In
+a call without ``check`` memory is immediate; with ``check`` loads are asynchronous and every register not
+given counts as uninitialised, so that findings can be tested too (VCC, M0, EXEC and SCC count as given).
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from .device import Finding, span_of
 
 U32 = npt.NDArray[np.uint32]
 ALL_LANES = 0xFFFF_FFFF_FFFF_FFFF
-_SGPRS, _VCC, _M0, _EXEC, _SCALARS = 102, 106, 124, 126, 128  # the unified scalar file: index = source code of the ISA
+_SGPRS, _VCC, _M0, _EXEC, _SCALARS = (
+    102,
+    106,
+    124,
+    126,
+    128,
+)  # the unified scalar file: index = source code of the ISA
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,9 @@ def execute(
     ``rows``: VGPR rows (and AccVGPR rows) of the wave. Registers not given are 0 (and, with ``check``,
     uninitialised). Raises ``ValueError`` for bytes that do not decode.
     """
-    lds_array = np.zeros(lds, np.uint8) if isinstance(lds, int) else np.frombuffer(bytes(lds), np.uint8).copy()
+    lds_array = (
+        np.zeros(lds, np.uint8) if isinstance(lds, int) else np.frombuffer(bytes(lds), np.uint8).copy()
+    )
     given = np.zeros(2 * rows + _SCALARS + 2, np.uint8)
     vector = _vector_file(vgprs, rows, given[:rows])
     acc = _vector_file(agprs, rows, given[rows : 2 * rows])
@@ -79,6 +87,7 @@ def execute(
         scalars[at], scalars[at + 1] = value & 0xFFFF_FFFF, value >> 32
     scalars[_M0] = m0
     given[2 * rows + _SCALARS + 1] = not isinstance(lds, int)
+    spans: list[tuple[str, int, int, bool, list[tuple[str, int, int]]]]
     spans = [(name, *span_of(memory), True, []) for name, memory in buffers]
     options = {"check": check, "mfma": mfma, "trans": trans, "seed": seed}
     raw = _core.execute(arch, code, options, spans, vector, acc, scalars, lds_array, given, scc)
@@ -96,7 +105,9 @@ def execute(
     )
 
 
-def _vector_file(values: Mapping[int, Any] | npt.ArrayLike | None, rows: int, given: npt.NDArray[np.uint8]) -> U32:
+def _vector_file(
+    values: Mapping[int, Any] | npt.ArrayLike | None, rows: int, given: npt.NDArray[np.uint8]
+) -> U32:
     file = np.zeros((rows, 64), np.uint32)
     if values is None:
         return file

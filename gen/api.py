@@ -13,7 +13,7 @@ from ..runtime.plan import BuildKey
 from ..specs.loader import Specs
 from ..specs.loader import load as load_specs
 from . import build as builder
-from . import store
+from . import probes, store
 from .build import Outcome, Settings, linted
 from .findings import Finding, StoreError
 from .render import Rendered
@@ -27,8 +27,15 @@ def render(key: BuildKey, specs: Specs | None = None) -> Rendered:
 
 
 def build(key: BuildKey, specs: Specs | None = None, cache: Path | None = None) -> Artefact:
-    """The artefact of `key`, from the store or built now. Raises Unsupported or GenError."""
-    return builder.build(unit_of(specs or load_specs(), key), Settings(Store(cache)))[0]
+    """The artefact of `key`, from the store or built now.
+
+    Raises Unsupported, or GenError: also where the compiler does not confirm what the arch spec claims.
+    """
+    loaded = specs or load_specs()
+    unit = unit_of(loaded, key)
+    settings = Settings(Store(cache))
+    probes.require(loaded.arch[key.arch], settings.store.root)
+    return builder.build(unit, settings)[0]
 
 
 def build_all(

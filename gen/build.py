@@ -24,6 +24,9 @@ from .render import TEMPLATES, Rendered, render
 from .store import Artefact, Store, disk_errors
 from .unit import Unit
 
+_ONE_PARSER = threading.Lock()
+"""CPython 3.11 counts the depth of all threads' `ast.parse` in one place, and fails when two overlap."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -73,7 +76,8 @@ def library_findings() -> tuple[Finding, ...]:
 
 def build(unit: Unit, settings: Settings, compiler: Compiler | None = None) -> tuple[Artefact, bool]:
     """The artefact of `unit` and whether it was there already. Raises GenError; nothing half-made is kept."""
-    rendered = linted(unit, settings.templates)
+    with _ONE_PARSER:
+        rendered = linted(unit, settings.templates)
     key = store.key_of(unit, rendered)
     if not settings.force and (there := settings.store.find(unit.id, key)):
         return there, True
@@ -177,8 +181,10 @@ def build_all(
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for server in servers:
-            server.close()
+            server.end()
         pool.shutdown(wait=True)
+        for server in servers:
+            server.close()
 
 
 def _outcome(unit: Unit, settings: Settings, compiler: Compiler) -> Outcome:

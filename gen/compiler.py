@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +56,8 @@ class Compiler:
         self.linker, self.seconds = linker, seconds
         self.process: subprocess.Popen[str] | None = None
         self.flydsl = ""
+        self.ended = False
+        self.lock = threading.Lock()  # `end` comes from another thread than `start`
 
     def __enter__(self) -> Compiler:
         return self
@@ -67,17 +71,36 @@ class Compiler:
         """Start the server if it does not run. Returns FlyDSL's version."""
         if self.process is None or self.process.poll() is not None:
             self.close()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "flymono.gen.worker", str(self.linker.rocm_path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log_file(),
-                text=True,
-                start_new_session=True,
-                env=_environment(),
-            )
+            with self.lock:
+                if self.ended:
+                    raise CompileError(
+                        [Finding("GEN_INTERRUPTED", "", "the build was ended", "run it again")]
+                    )
+                self._launch()
             self.flydsl = str(self._read(_START_SECONDS, "the compile server did not start")["flydsl"])
         return self.flydsl
+
+    def _launch(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "flymono.gen.worker", str(self.linker.rocm_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log_file(),
+            text=True,
+            start_new_session=True,
+            env=_environment(),
+        )
+
+    def end(self) -> None:
+        """Kill the server now and never start one again; for another thread than the one that compiles."""
+        with self.lock:
+            self.ended = True
+            self._kill()
+
+    def _kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def _log_file(self) -> int:
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the server)
@@ -109,8 +132,9 @@ class Compiler:
         self.start()
         assert self.process is not None and self.process.stdin is not None
         request = {"task": task, "folder": str(folder), "seconds": self.seconds, **job}
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # a dead server is noticed by the read
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
         status = self._read(self.seconds + _GRACE, "the compile server died")
         result, log = folder / "result.json", folder / "stderr.txt"
         return Answer(
@@ -123,9 +147,7 @@ class Compiler:
         """End the server and whatever it is compiling."""
         if self.process is None:
             return
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+        self._kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(BrokenPipeError):
@@ -194,12 +216,11 @@ def findings_of(answer: Answer, rendered: Rendered, module: Path, seconds: float
     def where(frames: list[explain.Frame]) -> str:
         return explain.place(frames, rendered, module)
 
+    path = module.with_name(FILES["source_mlir"])
+    source = path.read_text() if path.is_file() else ""
     if answer.status["status"] != "done":
-        source = module.with_name(FILES["source_mlir"])
-        return explain.of_death(
-            answer.status, answer.log, source.read_text() if source.exists() else "", seconds, where
-        )
-    native = explain.of_native(answer.log, where)
+        return explain.of_death(answer.status, answer.log, source, seconds, where)
+    native = explain.of_native(answer.log, source, where)
     if error := answer.result.get("error"):
         _raise_disk_full(error)
         return explain.of_exception(error, where) + native
@@ -213,9 +234,10 @@ def _raise_disk_full(error: Mapping[str, Any]) -> None:
 
 
 def scratch_folder(parent: Path) -> Path:
-    """A fresh folder for one job below `parent`; its name says which process made it."""
-    parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f".tmp-{os.getpid()}-", dir=parent))
+    """A fresh folder for one job below `parent`; its name says which process made it. Follows the umask."""
+    folder = parent / f".tmp-{os.getpid()}-{secrets.token_hex(6)}"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def remove_folder(folder: Path) -> None:

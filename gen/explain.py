@@ -29,7 +29,7 @@ _FIXES = [
             "this function needs AMD's device library: use an instruction (rocdl.*) or fastmath 'afn'",
         ),
         (
-            r"Cannot select|Do not know how to expand|not a recognized processor",
+            r"Cannot select|Do not know how to expand|requires target feature|not a recognized processor",
             "the arch lacks this operation: choose by a capability of the arch spec",
         ),
         (r"lld invocation failed", "no working ld.lld: run flymono doctor"),
@@ -63,6 +63,7 @@ _FIXES = [
 _NATIVE = re.compile(
     r"^(?:LLVM ERROR|error|ERROR): (?:(?P<file>[^\s:]+):(?P<line>\d+):\d+: )?(?P<text>.*)$", re.M
 )
+_SIGNATURE = re.compile(r"^in function @(\S+) .*?\): ")  # LLVM spells out every argument's type
 _STACK = re.compile(r'^ *File "([^"]+)", line (\d+) in ', re.M)
 _SIGNALS = {
     signal.SIGABRT: "LLVM aborted",
@@ -105,14 +106,16 @@ def of_exception(error: Mapping[str, Any], where: Callable[[list[Frame]], str]) 
     return [Finding("GEN_COMPILE", where(frames), text, fix_for(message))]
 
 
-def of_native(log: str, where: Callable[[list[Frame]], str]) -> list[Finding]:
+def of_native(log: str, source_mlir: str, where: Callable[[list[Frame]], str]) -> list[Finding]:
     """Findings of the `error:` lines that LLVM printed on fd 2."""
     out = []
     for found in _NATIVE.finditer(log):
         frames = (
             [(found["file"], int(found["line"]), 0)] if found["file"] and found["file"] != "<unknown>" else []
         )
-        out.append(Finding("GEN_LLVM", where(frames), found["text"].strip(), fix_for(found[0])))
+        text = _SIGNATURE.sub(r"in \1: ", found["text"].strip())
+        place = where(intrinsic_frames(text, source_mlir) or frames)
+        out.append(Finding("GEN_LLVM", place, text, fix_for(text)))
     return list(dict.fromkeys(out))
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-FLYDSL_VERSION = "0.5.0"
 PACKAGE = Path(__file__).resolve().parent.parent
 LAUNCHER = "launch"
 # Frames kept per location: deep enough for kernel -> stage -> device library -> helper chains.
@@ -61,25 +60,42 @@ def set_environment(rocm_path: str, environ: Any = os.environ) -> None:
 def warm_up() -> str:
     """Import everything a compilation needs, before the worker forks. Returns FlyDSL's version.
 
-    Frames of the standard library are taken out of locations: FlyDSL reports `functools.py` for every
-    operator that is dispatched by type.
+    Two changes to FlyDSL's locations, so that a message can name a template line. Frames of the standard
+    library are left out (`functools.py` stands for every operator that is dispatched by type), and an
+    operation of a raw builder gets the whole call chain instead of its innermost statement alone.
     """
     import flydsl
     import flydsl.compiler
     import flydsl.expr as fx  # noqa: F401
+    from flydsl.compiler import ast_rewriter
     from flydsl.expr import meta
 
-    stdlib, framework = sysconfig.get_path("stdlib"), meta._is_framework_file
-    if not hasattr(framework, "without_stdlib"):
+    stdlib, framework, statement = (
+        sysconfig.get_path("stdlib"),
+        meta._is_framework_file,
+        ast_rewriter.file_location,
+    )
 
-        def is_framework(filename: str) -> bool:
-            return bool(framework(filename)) or (
-                "site-packages" not in filename and filename.startswith(stdlib)
-            )
+    def is_framework(name: str) -> bool:
+        return (
+            bool(framework(name))
+            or name == __file__
+            or ("site-packages" not in name and name.startswith(stdlib))
+        )
 
-        is_framework.without_stdlib = True  # type: ignore[attr-defined]
-        meta._is_framework_file = is_framework
+    def with_callers(*place: Any) -> Any:
+        return _called_from(statement(*place), meta.capture_user_location())
+
+    meta._is_framework_file, ast_rewriter.file_location = is_framework, with_callers
     return str(flydsl.__version__)
+
+
+def _called_from(here: Any, chain: Any) -> Any:
+    """`here` with the callers of a call-site chain (whose own innermost frame may be a line off)."""
+    from flydsl._mlir import ir
+
+    typed = ir.Location.from_attr(chain.attr, chain.context)
+    return ir.Location.callsite(here, [typed.caller]) if isinstance(typed, ir.CallSiteLoc) else here
 
 
 def load_module(path: Path) -> ModuleType:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from ..runtime.plan import BuildKey, plan_k1, to_json
+from ..runtime.plan import BuildKey, plan_of, to_json
 from ..specs.loader import Specs
 from .build import linted
 from .isa import machine_code
@@ -28,6 +28,8 @@ MATRIX = (
     "dsv41_k1-gfx950-tp2-s6-r2",
     "dsv41_k1-gfx950-tp4-s17-r1-index",
 )
+# The two builds of the demo, which are also launched.
+DEMO = (MATRIX[0], MATRIX[2])
 
 
 def source_text(specs: Specs, build: str) -> str:
@@ -37,7 +39,7 @@ def source_text(specs: Specs, build: str) -> str:
 
 def plan_text(specs: Specs, build: str) -> str:
     """The plan of a build as JSON."""
-    return to_json(plan_k1(specs, BuildKey.parse(build)))
+    return to_json(plan_of(specs, BuildKey.parse(build)))
 
 
 def figures_text(artefact: Artefact) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .compiler import Answer, Compiler, remove_folder, scratch_folder
-from .findings import Finding
+from .findings import CheckError, Finding
 from .linker import find_linker
 from .store import default_root, disk_errors, sources_digest
 from .unit import canonical, digest
@@ -170,3 +170,9 @@ def findings(arch: ArchSpec, root: Path | None = None, compiler: Compiler | None
                 Finding("PROBE_ADMITS", where, f"{verdict.claim} is denied, but compiles", "set it to true")
             )
     return out
+
+
+def require(arch: ArchSpec, root: Path | None = None) -> None:
+    """Refuse to build on a spec that lies: CheckError with every claim that the compiler does not confirm."""
+    if found := findings(arch, root):
+        raise CheckError(found)

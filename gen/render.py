@@ -147,6 +147,7 @@ def header(unit: Unit) -> str:
     parts = [
         f"# {unit.id}: generated from templates/{unit.template}; do not edit.",
         f"# Again: {unit.command}" if unit.command else "",
+        f"# Why each number is what it is: {unit.reasons}" if unit.reasons else "",
         "#\n# Specs (first 12 digits of SHA-256 of the resolved values):" if specs else "",
         *specs,
         "#\n# Costs of one launch, by the plan:" if costs else "",

@@ -16,11 +16,11 @@ Invariants
 
 from __future__ import annotations
 
-import ast
 import errno
 import importlib.metadata
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -41,6 +41,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 LOCK_SECONDS = 900.0
 _PACKAGE = Path(__file__).resolve().parent.parent
+_IMPORTS_PLAN = re.compile(r"^\s*(from|import)\s+\S*\bruntime\b", re.M)
 # The modules that decide what is compiled and what is checked; the rest of gen cannot change an artefact.
 _COMPILE_PATH = ("flydsl_backend", "worker", "checks_mlir", "checks_isa", "checks_abi", "isa", "store")
 
@@ -60,12 +61,7 @@ def sources_digest(paths: list[Path], root: Path = _PACKAGE) -> str:
 def device_library() -> list[Path]:
     """Every source that a generated module can run: mono/, and runtime/plan/ if mono/ imports it."""
     mono = list((_PACKAGE / "mono").rglob("*.py"))
-    uses_plan = any(
-        "runtime" in (node.module or "").split(".")
-        for path in mono
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom)
-    )
+    uses_plan = any(_IMPORTS_PLAN.search(path.read_text()) for path in mono)
     return mono + (list((_PACKAGE / "runtime" / "plan").rglob("*.py")) if uses_plan else [])
 
 
@@ -158,9 +154,19 @@ class Store:
         return self.root / f"{build}.{key[:12]}"
 
     def find(self, build: str, key: str) -> Artefact | None:
-        """The artefact, verified; None if it was not built. Raises StoreError if it is damaged."""
+        """The artefact, verified; None if it was not built.
+
+        A damaged one raises StoreError and is moved aside, so that the next run builds it again.
+        """
         folder = self.folder(build, key)
-        return load(folder) if folder.is_dir() else None
+        if not folder.is_dir():
+            return None
+        try:
+            return load(folder)
+        except StoreError as error:
+            aside = set_aside(folder)
+            fix = f"it was moved to {aside.name}; run the command again to build it anew"
+            raise StoreError([Finding(f.code, f.where, f.message, fix) for f in error.findings]) from None
 
     @contextmanager
     def lock(self, build: str, key: str) -> Iterator[None]:
@@ -211,9 +217,12 @@ class Store:
         text = json.dumps(sealed, indent=1, sort_keys=True) + "\n"
         (folder / MANIFEST).write_text(text)
         target = self.folder(str(manifest["id"]), str(manifest["key"]))
-        if target.exists():
-            set_aside(target)
-        folder.replace(target)
+        if target.exists():  # --force: the old one goes when the new one is there
+            old = target.rename(scratch_folder(self.root) / "old")
+            folder.replace(target)
+            remove_folder(old.parent)
+        else:
+            folder.replace(target)
         return Artefact(target, json.loads(text))
 
 
@@ -228,21 +237,10 @@ def _alive(pid: int) -> bool:
 
 
 def load(folder: Path) -> Artefact:
-    """Read and verify one artefact folder. Raises StoreError; a damaged folder of a store is set aside."""
-    problems = _problems(folder)
-    if problems:
-        aside = set_aside(folder)
-        raise StoreError(
-            [
-                Finding(
-                    "GEN_DAMAGED",
-                    str(folder),
-                    text,
-                    f"it was moved to {aside.name}; run the command again to rebuild it",
-                )
-                for text in problems
-            ]
-        )
+    """Read and verify one artefact folder. Raises StoreError with everything that is damaged."""
+    if problems := _problems(folder):
+        fix = "flymono build ID --force builds it again"
+        raise StoreError([Finding("GEN_DAMAGED", str(folder), text, fix) for text in problems])
     return Artefact(folder, json.loads((folder / MANIFEST).read_text()))
 
 

@@ -21,9 +21,10 @@ Hints = Mapping[str, bool | int | str]
 class Expect:
     """What the code object of a unit must show.
 
-    `lds_bytes`, `kernarg_bytes`: static LDS and kernarg segment. `block`: threads of a workgroup.
-    `mfma`: stage -> matrix instructions of one wave, by the source MLIR: loops of constant bounds counted
-    out, branches taken. `errata`: codes of the arch spec. `max_vgprs`: register budget, if planned.
+    `lds_bytes`, `kernarg_bytes`: static LDS and kernarg segment. `block`: threads of a workgroup. `mfma`:
+    stage -> matrix instructions of one wave, by the source MLIR: loops of constant bounds counted out,
+    branches taken; `mfma_open`: stages whose loops no plan can count out, not checked. `errata`: codes of the
+    arch spec. `max_vgprs`: register budget, if planned.
     """
 
     lds_bytes: int | None = None
@@ -34,6 +35,7 @@ class Expect:
     stages: tuple[str, ...] = ()
     errata: tuple[str, ...] = ()
     max_vgprs: int | None = None
+    mfma_open: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -42,7 +44,8 @@ class Expect:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Expect:
         """Inverse of `to_json`."""
-        return cls(**{**data, "stages": tuple(data["stages"]), "errata": tuple(data["errata"])})
+        lists = ("stages", "errata", "mfma_open")
+        return cls(**{**data, **{name: tuple(data[name]) for name in lists}})
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,10 @@ class Unit:
 
     `id`: the build id. `target`: what the compiler is told (a gfx name out of an arch spec). `template`:
     name under `templates/`. `context`: names that the template may use. `specs`: (spec name, 12 digits of
-    its digest). `costs`: rows of the header's cost table. `command`: regenerates the module. `hints`:
-    FlyDSL's compile hints. `features`: target features to switch off, for example `-packed-fp32-ops` where a
-    kernel cannot avoid what an erratum of its arch forbids. `abi`: the launch arguments as JSON, copied into
-    the manifest.
+    its digest). `costs`: rows of the header's cost table. `command`: regenerates the module. `reasons`:
+    prints its numbers with their reasons. `hints`: FlyDSL's compile hints. `features`: target features to
+    switch off, for example `-packed-fp32-ops` where a kernel cannot avoid what an erratum of its arch
+    forbids. `abi`: the launch arguments as JSON, copied into the manifest.
     """
 
     id: str
@@ -64,6 +67,7 @@ class Unit:
     specs: tuple[tuple[str, str], ...] = ()
     costs: tuple[tuple[str, str], ...] = ()
     command: str = ""
+    reasons: str = ""
     expect: Expect = field(default_factory=Expect)
     hints: Hints = field(default_factory=dict)
     features: str = ""

@@ -1,4 +1,4 @@
-"""From specs and a build key to a unit: the only place where gen reads a K1 plan.
+"""From specs and a build key to a unit: the only place where gen reads a plan.
 
 The template of a kernel kind is `<kind>.py.j2`; it sees `plan` (all numbers), `key` (what was asked for),
 `model` (its spec: constants of formulas) and `symbol` (the kernel's name in the code object).
@@ -6,17 +6,18 @@ The template of a kernel kind is `<kind>.py.j2`; it sees `plan` (all numbers), `
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
-from ..runtime.plan import BuildKey, K1Plan, plan_k1, to_data
+from ..runtime.plan import BuildKey, KernelPlan, plan_of, to_data
 from ..specs.loader import Specs
 from .unit import Expect, Unit
 
 
 def unit_of(specs: Specs, key: BuildKey) -> Unit:
     """The unit of `key`. Raises `Unsupported` with every reason if it has no plan."""
-    plan = plan_k1(specs, key)
+    plan = plan_of(specs, key)
     arch = specs.arch[key.arch]
     model = next(m for m in specs.model.values() if m.prefix == key.model)
     names = (f"arch/{arch.name}", f"model/{model.name}")
@@ -25,7 +26,8 @@ def unit_of(specs: Specs, key: BuildKey) -> Unit:
         lds_limit=arch.workgroup.lds_bytes,
         kernarg_bytes=plan.abi.kernarg_bytes,
         block=plan.block,
-        mfma={m.stage: m.static * m.passes for m in plan.cost.mfma},
+        mfma=mfma_of(plan),
+        mfma_open=tuple(m.stage for m in plan.cost.mfma if not m.exact),
         stages=tuple(s.name for s in plan.stages if s.tasks),
         errata=arch.errata,
         max_vgprs=arch.registers.vgprs_per_simd_lane // (plan.waves // arch.machine.simds_per_cu),
@@ -38,19 +40,28 @@ def unit_of(specs: Specs, key: BuildKey) -> Unit:
         specs=tuple((name, specs.digest(name)[:12]) for name in names),
         costs=tuple(cost_table(plan)),
         command=f"flymono gen --build {key.id}",
+        reasons=f"flymono plan show {key.id}",
         expect=expect,
         abi=abi_of(plan),
     )
 
 
-def abi_of(plan: K1Plan) -> tuple[dict[str, object], ...]:
+def mfma_of(plan: KernelPlan) -> dict[str, int]:
+    """Matrix instructions that the source of each stage holds, loops over passes unrolled or not."""
+    counts: Counter[str] = Counter()
+    for m in plan.cost.mfma:
+        counts[m.stage] += m.static * m.passes
+    return dict(counts)
+
+
+def abi_of(plan: KernelPlan) -> tuple[dict[str, object], ...]:
     """Every launch argument as JSON values, in order."""
     arguments = to_data(plan.abi.arguments)
     assert isinstance(arguments, list)
     return tuple(dict(a) for a in arguments if isinstance(a, dict))
 
 
-def cost_table(plan: K1Plan) -> Iterator[tuple[str, str]]:
+def cost_table(plan: KernelPlan) -> Iterator[tuple[str, str]]:
     """Rows of a generated module's cost table."""
     cost, bound = plan.cost, plan.cost.bound
     yield "grid", f"{plan.grid} workgroups of {plan.block} threads"
@@ -69,10 +80,9 @@ def shipped(specs: Specs) -> tuple[BuildKey, ...]:
     for build in specs.builds:
         prefix = specs.model[build.model].prefix
         for g in build.groups:
-            for tp, rows, ratio, fold, index, window, timeline in product(
-                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline
+            for tp, rows, ratio, fold, index, window, timeline, draft in product(
+                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline, g.draft
             ):
-                keys.append(
-                    BuildKey(build.kernel, g.arch, tp, rows, ratio, fold, index, window, timeline, prefix)
-                )
+                layer = (ratio, fold, index, window, timeline)
+                keys.append(BuildKey(build.kernel, g.arch, tp, rows, *layer, prefix, draft))
     return tuple(dict.fromkeys(keys))

@@ -117,6 +117,7 @@ class Gemv:
     steps: int
     tiles: int
     per_workgroup: int  # tasks
+    span: int  # workgroups that share the tasks, from the first on
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ def _squares(total: Any, values: list[Any]) -> Any:
 
 
 @ll.device
-def _read(c: Context, site: Site, token: Any, words: list[Any]) -> Any:
-    """The token's LIN words (12 a thread) into ``words``; returns them with the thread's sum of squares."""
+def _read(c: Context, site: Site, token: Any) -> Any:
+    """The token's LIN words (12 a thread) and the thread's sum of squares."""
     hidden = c.build.shape.hidden
     region = c.build.scratch.lin + token * (hidden * 4)
     chunks = hidden // CHUNK
@@ -88,13 +88,10 @@ def _norm(c: Context, site: Site, token: Any, attn_w: Any, normed_out: Any) -> N
     weights = [ll.undef(Int32, 4) for _ in range(chunks + 1)]
     if c.wave < THREADS_WAVES:
         for q in range_constexpr(chunks + 1):
-            column = (
-                fx.min(c.tid * 16 + q * CHUNK * 2, Int32(hidden * 2 - 16))
-                if q == chunks
-                else c.tid * 16 + q * CHUNK * 2
-            )
-            weights[q] = ll.global_load(attn_w, column, count=4)
-        words, total = _read(c, site, token, words)
+            column = c.tid * 16 + q * CHUNK * 2
+            inside = column if q < chunks else fx.min(column, Int32(hidden * 2 - 16))
+            weights[q] = ll.global_load(attn_w, inside, count=4)
+        words, total = _read(c, site, token)
         total = lanes.sum_up(total)
         if c.lane == lanes.LAST_LANE:
             ll.lds_store(c.lds, c.build.seam.red + c.wave * 4, total)

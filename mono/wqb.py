@@ -24,14 +24,20 @@ def _steps(how: Gemv) -> gemv.Steps:
 
 
 def wqb_weights(c: Context, how: Gemv, data: Any, codes: Any) -> list[Any]:
-    """Issue the weight loads of all tasks of the workgroup: its number + k times the grid."""
-    grid = c.build.workgroups
-    if how.per_workgroup * grid != how.tiles or how.per_workgroup & (how.per_workgroup - 1):
-        raise ValueError(f"wq_b: {how.tiles} tiles on {grid} workgroups; a power of two each is built")
+    """Issue the weight loads of the tasks of the workgroup: its number + k times the span; past it, none."""
+    if how.per_workgroup * how.span != how.tiles or how.per_workgroup & (how.per_workgroup - 1):
+        raise ValueError(f"wq_b: {how.tiles} tiles on {how.span} workgroups; a power of two each is built")
     matrix = gemv.Matrix(data, codes, how.rows, how.k)
+    live, at = _live(c, how), c.workgroup
+    at = at if live is None else live.select(at, Int32(0))
     return [
-        gemv.load_weights(c, matrix, c.workgroup + grid * k, _steps(how)) for k in range(how.per_workgroup)
+        gemv.load_weights(c, matrix, at + how.span * k, _steps(how), live) for k in range(how.per_workgroup)
     ]
+
+
+def _live(c: Context, how: Gemv) -> Any:
+    """Whether the workgroup has tasks; None where every one has."""
+    return None if how.span == c.build.workgroups else fx.Uint32(c.workgroup) < fx.Uint32(how.span)
 
 
 def _slice(c: Context) -> rows.Slice:
@@ -77,7 +83,7 @@ def _heads(c: Context, gemv_how: Gemv, first: Any, live_rows: Any, angle: Any, q
             even, odd = fmt.unpack([word])
             word = fmt.bf16_pair(how, even * angle[0] - odd * angle[1], even * angle[1] + odd * angle[0])
         row = q + fx.Int64(first * (shape.q_rows * 2) + c.workgroup * (gemv.TILE_ROWS * 2))
-        task_bytes = c.build.workgroups * gemv.TILE_ROWS * 2
+        task_bytes = gemv_how.span * gemv.TILE_ROWS * 2
         ll.global_store(row, t * (shape.q_rows * 2) + task * task_bytes + pair * 4, word)
 
 
@@ -94,7 +100,8 @@ def _pass(
     fx.barrier()
     gemv.multiply(c, s, _steps(how), live_rows, weights, c.build.front.red)
     fx.barrier()
-    _heads(c, how, first, live_rows, angle, q)
+    live = _live(c, how)
+    _heads(c, how, first, live_rows if live is None else live.select(live_rows, Int32(0)), angle, q)
     return regs
 
 

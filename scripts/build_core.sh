@@ -9,4 +9,8 @@ PATH=$(dirname "$(command -v "$PYTHON")"):$PATH
 cmake -S . -B build/core -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$(command -v "$PYTHON")" \
   -Dnanobind_DIR="$("$PYTHON" -m nanobind --cmake_dir)" "$@" >build/core.config.log 2>&1 || { cat build/core.config.log; exit 1; }
 cmake --build build/core -j "${JOBS:-1}"
-cp build/core/_core.*.so emulator/
+# renamed into place: a process that has the old one mapped goes on with it
+for core in build/core/_core.*.so; do
+    cp "$core" "emulator/.new.${core##*/}"
+    mv -f "emulator/.new.${core##*/}" "emulator/${core##*/}"
+done

@@ -54,6 +54,9 @@ class Machine(Spec):
     xcds: Count
     compute_units: dict[str, Count]  # product name -> compute units
     simds_per_cu: Count
+    workgroups: Annotated[
+        Count | Auto, Field(description="workgroups of a launch; auto: the largest power of two that fits")
+    ] = "auto"
 
 
 class Registers(Spec):
@@ -130,6 +133,19 @@ class Gemv(Spec):
     """How many tokens one GEMV pass holds in LDS."""
 
     pass_width: Count | Auto
+    expert_k_block: Annotated[
+        Count | Literal["whole"],
+        Field(description="K columns of x that routed gate/up holds in LDS at a time; whole: all of them"),
+    ] = "whole"
+
+
+class Layers(Spec):
+    """How a layer is put together from launches."""
+
+    index_keys: Annotated[
+        Literal["k2", "launch"],
+        Field(description="who makes an index layer's key table: K2 itself, or a launch before it"),
+    ] = "k2"
 
 
 class Rows(Spec):
@@ -158,16 +174,13 @@ class ArchSpec(Spec):
     cache: CacheModifiers
     memory: Memory
     gemv: Gemv
+    layers: Layers = Layers()
     rows: Rows
     tp: tuple[Count, ...]
 
     def has(self, capability: Capability) -> bool:
         """Whether the arch has `capability` (every capability is stated, none is a default)."""
         return self.capabilities[capability]
-
-    def mfma_named(self, name: str) -> Mfma:
-        """The matrix instruction `name`; KeyError if the arch lacks it."""
-        return {m.name: m for m in self.mfma}[name]
 
 
 # ---------------------------------------------------------------- model
@@ -268,6 +281,14 @@ class Quantisation(Spec):
     expert_code_range: tuple[int, int]
 
 
+class Loaded(Spec):
+    """Weights that vLLM itself holds on one rank, before any copies of ours."""
+
+    tp: Count
+    gib: Annotated[float, Field(gt=0)]
+    source: str
+
+
 class ModelSpec(Spec):
     """One model: every value of its published config that a layer's computation depends on."""
 
@@ -291,22 +312,25 @@ class ModelSpec(Spec):
     draft: Draft
     quantisation: Quantisation
     windows: Annotated[tuple[Count, ...], Field(description="window list widths that builds exist for")]
+    loaded: tuple[Loaded, ...] = ()
 
 
 # ---------------------------------------------------------------- builds
 
 
 class BuildGroup(Spec):
-    """A product of build parameters: every combination is a shipped build."""
+    """A product of build parameters: every combination is a shipped build. What a kernel does not depend on
+    is left at its default (attention's part of an FFN launch, fold and window of K2)."""
 
     arch: str
     tp: tuple[Count, ...]
     rows: tuple[Count, ...]
-    ratio: tuple[int, ...]
-    fold: tuple[bool, ...]
-    index: tuple[bool, ...]
-    window: tuple[Count, ...]
+    ratio: tuple[int, ...] = (2,)
+    fold: tuple[bool, ...] = (True,)
+    index: tuple[bool, ...] = (False,)
+    window: tuple[Count, ...] = (128,)
     timeline: tuple[bool, ...] = (False,)
+    draft: tuple[bool, ...] = (False,)
     why: str
 
 
@@ -316,7 +340,7 @@ class BuildSpec(Spec):
     schema_version: Literal[1]
     kind: Literal["build"]
     name: str
-    kernel: Literal["k1"]
+    kernel: Literal["k1", "k2", "ffn", "keylist"]
     model: str
     groups: tuple[BuildGroup, ...]
 
@@ -361,7 +385,7 @@ class NumericsSpec(Spec):
     schema_version: Literal[1]
     kind: Literal["numerics"]
     name: str
-    kernel: Literal["k1", "k2", "ffn"]
+    kernel: Literal["k1", "k2", "ffn", "keylist"]
     model: str
     terms: tuple[Term, ...]
     budgets: tuple[Budget, ...]

@@ -15,8 +15,12 @@ void sample(Wave& w, Pending& p) {
 
 void release(Wave& w, Pending& p) {
   sample(w, p);
+  if (p.lanes) w.grid->spare.push_back(std::move(p.lanes));
   for (u32 r = p.first; r < u32{p.first} + p.count; ++r)
-    if (w.owner[r] == p.seq) w.pend[r >> 6] &= ~(u64{1} << (r & 63));
+    if (w.owner[r] == p.seq) {
+      w.pend[r >> 6] &= ~(u64{1} << (r & 63));
+      if (w.waiting) w.guarded[r >> 6] |= u64{1} << (r & 63);
+    }
 }
 
 void settle(Wave& w) {

@@ -1,5 +1,8 @@
 // Branches, waits, barriers, sleep, end of program, hardware registers, clocks and scalar loads.
+#include <algorithm>
+
 #include "async.hpp"
+#include "ds.hpp"
 #include "lanes.hpp"
 
 namespace flymono {
@@ -52,6 +55,7 @@ void leave_barrier(Wave& w) {
 void barrier(Wave& w, const Code& c) {
   w.poll_code = c.index;
   w.state = State::barrier;
+  if (w.check) note_early_writes(w);
   ++w.wg->arrived;
   leave_barrier(w);
 }
@@ -62,12 +66,22 @@ void end(Wave& w, const Code&) {
   leave_barrier(w);
 }
 
+// From here on only what this wait retires is guarded by it: an older wait's registers would be retired here anyway.
+void begin_guarding(Wave& w, const Code& c) {
+  std::fill(std::begin(w.guarded), std::end(w.guarded), 0);
+  w.guard_code = c.index;
+  w.any_guarded = true;
+}
+
 void waitcnt(Wave& w, const Code& c) {
   if (!w.check) return;
   const u32 imm = static_cast<u32>(c.inst->imm);
   const u32 vm = (imm & 15) | (imm >> 14 & 3) << 4, lgkm = imm >> 8 & 15;
+  w.waiting = w.grid->machine->options.trace_guards;
+  if (w.waiting) begin_guarding(w, c);
   if (vm != 63) wait_vm(w, vm);
   if (lgkm != 15) wait_lgkm(w, lgkm);
+  w.waiting = false;
 }
 
 void sleep(Wave& w, const Code& c) {

@@ -1,12 +1,14 @@
 // Conversions between f32 and the small formats: bf16, f16, FP8 / BF8 (flavour by arch), FP4, scaled forms of gfx950.
+#include <algorithm>
+
 #include "lanes.hpp"
 #include "numeric.hpp"
 
 namespace flymono {
 namespace {
 
-const SmallFloat& fp8(const Wave& w) { return w.grid->machine->options.arch == Arch::gfx942 ? kE4m3Fnuz : kE4m3; }
-const SmallFloat& bf8(const Wave& w) { return w.grid->machine->options.arch == Arch::gfx942 ? kE5m2Fnuz : kE5m2; }
+const SmallFloat& fp8(const Wave& w) { return is_fnuz(w.grid->machine->options.arch) ? kE4m3Fnuz : kE4m3; }
+const SmallFloat& bf8(const Wave& w) { return is_fnuz(w.grid->machine->options.arch) ? kE5m2Fnuz : kE5m2; }
 template <bool Bf8>
 const SmallFloat& format(const Wave& w) { return Bf8 ? bf8(w) : fp8(w); }
 
@@ -172,6 +174,23 @@ void add_convert(Table& t) {
   }, kF16);
   t.add("v_cvt_pkrtz_f16_f32", [](Wave& w, const Code& c) {
     map2(w, c, [](u32 a, u32 b) { return u32{to_f16_toward_zero(f32(a))} | u32{to_f16_toward_zero(f32(b))} << 16; });
+  }, 0, each_half);
+  t.add("v_cvt_f64_f32", [](Wave& w, const Code& c) {
+    map64<1>(w, c, [](u64 a, u64, u64) { return bits64(static_cast<double>(f32(static_cast<u32>(a)))); });
+  });
+  t.add("v_cvt_f32_f64", [](Wave& w, const Code& c) {
+    alignas(64) u64 a[kLanes];
+    fetch64(w, c, 0, a);
+    Lanes r;
+    for (int i = 0; i < kLanes; ++i) r.x[i] = bits(static_cast<float>(f64(a[i])));
+    blend(w.row(c.dst), r.x, w.exec());
+  }, kF64);
+  t.add("v_cvt_pk_u16_u32", [](Wave& w, const Code& c) {
+    map2(w, c, [](u32 a, u32 b) { return std::min(a, 0xffffu) | std::min(b, 0xffffu) << 16; });
+  }, 0, each_half);
+  t.add("v_cvt_pk_i16_i32", [](Wave& w, const Code& c) {
+    auto sat = [](u32 x) { return static_cast<u32>(std::clamp(static_cast<i32>(x), -32768, 32767)) & 0xffff; };
+    map2(w, c, [sat](u32 a, u32 b) { return sat(a) | sat(b) << 16; });
   }, 0, each_half);
   t.add("v_cvt_scalef32_pk_f32_fp8", scaled_decode<false, Wide::f32>);
   t.add("v_cvt_scalef32_pk_f32_bf8", scaled_decode<true, Wide::f32>);

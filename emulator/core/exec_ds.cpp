@@ -13,6 +13,55 @@ void ds_issue(Wave& w, const Code& c, u32 row, u32 dwords) {
   issue(w, c, std::move(p));
 }
 
+void ds_issue_write(Wave& w, const Code& c, const u32* at, u64 mask, u32 bytes, bool last) {
+  Span64 lanes;
+  lanes.mask = mask;
+  for (int i = 0; i < kLanes; ++i) lanes.address[i] = at[i];
+  Pending p;
+  p.cls = Pending::ds;
+  p.weight = last;
+  p.bytes = static_cast<u8>(bytes);
+  p.lanes = keep_lanes(w, lanes);
+  issue(w, c, std::move(p));
+}
+
+void note_early_writes(Wave& w) {
+  w.wg->early_writes -= static_cast<u32>(w.early.size());
+  w.early.clear();
+  for (const Pending& p : w.lgkm) {
+    if (!p.bytes) continue;
+    EarlyWrite e;
+    e.code = p.code;
+    e.bytes = p.bytes;
+    e.mask = p.lanes->mask;
+    for (int i = 0; i < kLanes; ++i) e.at[i] = static_cast<u32>(p.lanes->address[i]);
+    w.early.push_back(e);
+  }
+  w.wg->early_writes += static_cast<u32>(w.early.size());
+}
+
+static bool overlap(const EarlyWrite& e, u32 at, u32 bytes) {
+  for (u64 left = e.mask; left; left &= left - 1) {
+    const u32 x = e.at[std::countr_zero(left)];
+    if (x < at + bytes && at < x + e.bytes) return true;
+  }
+  return false;
+}
+
+void check_early_writes(Wave& w, const Code& c, const u32* at, u64 mask, u32 bytes) {
+  for (u32 other = 0; other < w.grid->waves_per_group; ++other) {
+    if (other == w.id) continue;
+    for (const EarlyWrite& e : w.wg->waves[other].early)
+      for (u64 left = mask; left; left &= left - 1) {
+        const int i = std::countr_zero(left);
+        if (!overlap(e, at[i], bytes)) continue;
+        report(w, c, "missing-wait", "LDS byte " + std::to_string(at[i]) + " was written by wave " + std::to_string(other) +
+               ", which passed the barrier without waiting for that write (lgkmcnt)", i, w.grid->program->code[e.code].inst->pc);
+        return;
+      }
+  }
+}
+
 void lds_access(Wave& w, const Code& c, const u32* at, u64 mask, u32 bytes, bool write) {
   Workgroup& g = *w.wg;
   const u32 mine = (g.epoch << 8) | (w.id + 1u);
@@ -161,6 +210,35 @@ void write_marks(Wave& w, const u32* at, u64 ok, u32 row, u32 bytes = 4 * N) {
   }
 }
 
+// Two lanes that write different data to one address in one instruction: the winner is not specified.
+template <u32 N>
+void check_conflicts(Wave& w, const Code& c, const u32* at, u64 ok, const u32* d) {
+  u32 last = 0;
+  bool rising = true, first = true;
+  for (u64 left = ok; left && rising; left &= left - 1) {
+    const u32 a = at[std::countr_zero(left)];
+    rising = first || a > last;
+    last = a;
+    first = false;
+  }
+  if (rising) return;
+  u8 slot[256];
+  std::memset(slot, 0xff, sizeof slot);
+  for (u64 left = ok; left; left &= left - 1) {
+    const u32 i = static_cast<u32>(std::countr_zero(left));
+    u32 h = (at[i] * 0x9e3779b1u) >> 24;
+    while (slot[h] != 0xff && at[slot[h]] != at[i]) h = (h + 1) & 255;
+    if (slot[h] == 0xff) {
+      slot[h] = static_cast<u8>(i);
+      continue;
+    }
+    for (u32 k = 0; k < N; ++k)
+      if (d[k * kLanes + i] != d[k * kLanes + slot[h]])
+        return report(w, c, "lds-conflict", "lanes " + std::to_string(slot[h]) + " and " + std::to_string(i) + " write different data to LDS address " +
+                      std::to_string(at[i]) + " in one instruction", static_cast<int>(i));
+  }
+}
+
 u32 offset16(const Code& c) { return static_cast<u32>(c.inst->imm) & 0xffff; }
 
 template <u32 N>
@@ -171,6 +249,7 @@ void read(Wave& w, const Code& c) {
   alignas(64) u32 at[kLanes];
   const u64 ok = lds_lanes(w, c, w.row(c.src[0].index), offset16(c), 4 * N, natural<N>, at);
   if (w.check) {
+    if (w.wg->early_writes) check_early_writes(w, c, at, ok, 4 * N);
     if (w.grid->machine->options.lds_race) lds_access(w, c, at, ok, 4 * N, false);
     read_marks<N>(w, at, ok, c.dst);
   }
@@ -187,6 +266,7 @@ void read2(Wave& w, const Code& c) {
   for (int k = 0; k < 2; ++k) ok[k] = lds_lanes(w, c, address, offsets[k] * Step, 4 * N, 4 * N, at[k]);
   for (u32 k = 0; k < 2; ++k) {  // both addresses were taken before a register is written
     if (w.check) {
+      if (w.wg->early_writes) check_early_writes(w, c, at[k], ok[k], 4 * N);
       if (w.grid->machine->options.lds_race) lds_access(w, c, at[k], ok[k], 4 * N, false);
       read_marks<N>(w, at[k], ok[k], c.dst + k * N);
     }
@@ -200,6 +280,7 @@ void read_small(Wave& w, const Code& c) {
   alignas(64) u32 at[kLanes];
   const u64 ok = lds_lanes(w, c, w.row(c.src[0].index), offset16(c), sizeof(T), sizeof(T), at);
   const u64 exec = w.exec();
+  if (w.check && w.wg->early_writes) check_early_writes(w, c, at, ok, sizeof(T));
   if (w.check && w.grid->machine->options.lds_race) lds_access(w, c, at, ok, sizeof(T), false);
   u32* d = w.row(c.dst);
   for (u64 left = exec; left; left &= left - 1) {
@@ -225,28 +306,28 @@ void read_small(Wave& w, const Code& c) {
 }
 
 template <u32 N>
-void write_one(Wave& w, const Code& c, int operand, u32 offset, u32 align) {
+void write_one(Wave& w, const Code& c, int operand, u32 offset, u32 align, bool last = true) {
   alignas(64) u32 at[kLanes];
   const u64 ok = lds_lanes(w, c, w.row(c.src[0].index), offset, 4 * N, align, at);
   const u32 row = c.src[operand].index;
   if (w.check) {
     if (w.grid->machine->options.lds_race) lds_access(w, c, at, ok, 4 * N, true);
+    check_conflicts<N>(w, c, at, ok, w.row(row));
     write_marks<N>(w, at, ok, row);
   }
   write_at<N>(w, at, ok, w.row(row));
+  if (w.check) ds_issue_write(w, c, at, ok, 4 * N, last);
 }
 
 template <u32 N>
 void write(Wave& w, const Code& c) {
   write_one<N>(w, c, 1, offset16(c), natural<N>);
-  if (w.check) ds_issue(w, c, 0, 0);
 }
 
 template <u32 N, u32 Step>
 void write2(Wave& w, const Code& c) {
-  write_one<N>(w, c, 1, c.inst->offset0 * Step, 4 * N);
+  write_one<N>(w, c, 1, c.inst->offset0 * Step, 4 * N, false);
   write_one<N>(w, c, 2, c.inst->offset1 * Step, 4 * N);
-  if (w.check) ds_issue(w, c, 0, 0);
 }
 
 template <class T, u32 Shift>
@@ -264,7 +345,7 @@ void write_small(Wave& w, const Code& c) {
     for (u32 k = 0; k < sizeof(T); ++k) m |= static_cast<u32>(w.vund[row].b[k + Shift / 8] >> i & 1) << k;
     set_marks(*w.wg, at[i], sizeof(T), m);
   }
-  if (w.check) ds_issue(w, c, 0, 0);
+  if (w.check) ds_issue_write(w, c, at, ok, sizeof(T));
 }
 
 }  // namespace

@@ -99,8 +99,8 @@ void dpp(Wave& w, const Code& c) {
     written |= u64{row_on && bank_on && (readable || p.bound_ctrl)} << i;
   }
   u32 sign = 0, keep = ~0u;
-  if (c.src[0].neg) sign = 0x80000000u;
-  if (c.src[0].abs) keep = 0x7fffffffu;
+  if (c.src[0].neg) sign = 1u << (c.sign_bit & 31);
+  if (c.src[0].abs) keep = ~(1u << (c.sign_bit & 31));
   for (int i = 0; i < kLanes; ++i) out[i] = (r.x[i] & keep) ^ sign;
   w.set_exec(exec & written);
   if (w.check) {

@@ -151,9 +151,20 @@ bool supported_operands(Wave& w, const Code& c) {
   return false;
 }
 
+// A result of more than four registers is written while A and B are still read.
+bool sound_overlap(Wave& w, const Code& c) {
+  if (c.dst_dwords <= 4) return true;
+  for (int i = 0; i < 2; ++i)
+    if (c.src[i].index < c.dst + c.dst_dwords && c.dst < c.src[i].index + c.src[i].dwords) {
+      report(w, c, "mfma-overlap", "a wide result overlaps the operand v" + std::to_string(c.src[i].index));
+      return false;
+    }
+  return true;
+}
+
 template <Type TA, Type TB, int M, int N, int K, int Blocks>
 void mfma(Wave& w, const Code& c) {
-  if (!plain_lanes(w, c) || !supported_operands(w, c)) return;
+  if (!plain_lanes(w, c) || !supported_operands(w, c) || !sound_overlap(w, c)) return;
   constexpr int kl = K / (64 / (M * Blocks));
   static thread_local Matrices x;
   const u32 *ra = w.row(c.src[0].index), *rb = w.row(c.src[1].index);
@@ -239,7 +250,7 @@ bool decode_operand(Wave& w, const Code& c, int which, u32 format, double* out) 
 
 template <int Edge, int K>
 void f8f6f4(Wave& w, const Code& c) {
-  if (!supported_operands(w, c)) return;
+  if (!supported_operands(w, c) || !sound_overlap(w, c)) return;
   static thread_local Matrices x;
   if (!decode_operand<Edge>(w, c, 0, c.inst->cbsz, x.a) || !decode_operand<Edge>(w, c, 1, c.inst->blgp, x.b)) return;
   const DLayout layout{Edge, Edge, 1};
@@ -303,7 +314,7 @@ void add_fp8(Table& t) {
   // The flavour belongs to the arch: gfx942 is FNUZ, gfx950 OCP; one handler asks.
 #define FP8(name, ta, tb, m, k)                                                                                       \
   t.add(name, [](Wave& w, const Code& c) {                                                                            \
-    if (w.grid->machine->options.arch == Arch::gfx942) mfma<Type::ta##fnuz, Type::tb##fnuz, m, m, k, 1>(w, c);         \
+    if (is_fnuz(w.grid->machine->options.arch)) mfma<Type::ta##fnuz, Type::tb##fnuz, m, m, k, 1>(w, c);                \
     else mfma<Type::ta, Type::tb, m, m, k, 1>(w, c);                                                                   \
   }, kWholeWave | kOwnMarks, nullptr, marks<m, m, 1>)
   FP8("v_mfma_f32_16x16x32_fp8_fp8", e4m3, e4m3, 16, 32);

@@ -100,6 +100,10 @@ void add_all(Table& t, const std::string& prefix) {
   add_float<Exec>(t, prefix, "nge", [](auto a, auto b) { return !(a >= b); });
   add_float<Exec>(t, prefix, "neq", [](auto a, auto b) { return !(a == b); });
   add_float<Exec>(t, prefix, "nlg", [](auto a, auto b) { return !(a < b || a > b); });
+  add_typed<Exec>(t, prefix, "f", [](auto, auto) { return false; });
+  add_typed<Exec>(t, prefix, "t", [](auto, auto) { return true; });
+  add_float<Exec>(t, prefix, "f", [](auto, auto) { return false; });
+  add_float<Exec>(t, prefix, "tru", [](auto, auto) { return true; });
   t.add(prefix + "class_f32", class_f32<Exec>);
 }
 

@@ -123,7 +123,8 @@ Scaled div_scale(float s0, float den, float num) {
   if (num == 0 || den == 0) return {f32(0x7fc00000), true};
   if (exponent(num) - exponent(den) >= 96) return {bits(s0) == bits(den) ? std::ldexp(s0, 64) : s0, true};
   if (denormal(den)) return {std::ldexp(s0, 64), false};
-  if (denormal(inverse) && denormal(quotient)) return {bits(s0) == bits(den) ? std::ldexp(s0, 64) : s0, true};
+  // v_rcp would flush this reciprocal: the denominator comes down, and where the quotient is denormal only it does.
+  if (denormal(inverse) && denormal(quotient)) return {bits(s0) == bits(den) ? std::ldexp(s0, -64) : s0, true};
   if (denormal(inverse)) return {std::ldexp(s0, -64), false};
   if (denormal(quotient)) return {bits(s0) == bits(num) ? std::ldexp(s0, 64) : s0, true};
   if (exponent(num) <= 23) return {std::ldexp(s0, 64), false};
@@ -142,6 +143,13 @@ float div_fixup(float q, float den, float num) {
   if ((bits(den) >> 23 & 255) == 255) return f32(sign | 0x7f800000);
   if (q != q) return f32(sign | 0x7f800000);
   return f32((bits(q) & 0x7fffffff) | sign);
+}
+
+// a * b + c to 53 bits, rounded to odd: rounding that to f32, scaled or denormal, rounds the exact value once.
+double fma_to_odd(float a, float b, float c) {
+  const double p = static_cast<double>(a) * b, s = p + c, back = s - p, lost = (p - (s - back)) + (c - back);
+  if (!(std::fabs(s) < HUGE_VAL) || lost == 0 || (std::bit_cast<u64>(s) & 1)) return s;
+  return std::nextafter(s, lost > 0 ? HUGE_VAL : -HUGE_VAL);
 }
 
 void add_division(Table& t) {
@@ -163,7 +171,7 @@ void add_division(Table& t) {
     const u64 vcc = w.vcc();
     for (int i = 0; i < kLanes; ++i) {
       if (vcc >> i & 1) {
-        const double x = std::fma(double{f32(a[i])}, double{f32(b[i])}, double{f32(e[i])});
+        const double x = fma_to_odd(f32(a[i]), f32(b[i]), f32(e[i]));
         r.x[i] = bits(static_cast<float>(std::ldexp(x, (e[i] >> 23 & 255) > 127 ? 64 : -64)));
       } else {
         r.x[i] = bits(__builtin_fmaf(f32(a[i]), f32(b[i]), f32(e[i])));

@@ -98,6 +98,32 @@ void packed_half(Wave& w, const Code& c, F f) {
   blend(w.row(c.dst), r.x, w.exec());
 }
 
+// v_fma_mix*: each source is an f32, or (op_sel_hi) the f16 half that op_sel names; neg_hi holds the abs bits.
+enum class Mix { f32, low, high };
+template <Mix M>
+void fma_mix(Wave& w, const Code& c) {
+  const Inst& in = *c.inst;
+  Lanes t[3], r;
+  const u32* x[3];
+  for (int k = 0; k < 3; ++k) x[k] = vsrc(w, c, k, t[k].x);
+  u32* d = w.row(c.dst);
+  for (int i = 0; i < kLanes; ++i) {
+    float v[3];
+    for (int k = 0; k < 3; ++k) {
+      v[k] = (in.op_sel_hi >> k & 1) ? from_f16(x[k][i] >> shift(in.op_sel, k) & 0xffff) : f32(x[k][i]);
+      if (in.neg_hi >> k & 1) v[k] = std::fabs(v[k]);
+      if (in.neg_lo >> k & 1) v[k] = -v[k];
+    }
+    if (M == Mix::f32) {
+      r.x[i] = bits(__builtin_fmaf(v[0], v[1], v[2]));
+    } else {
+      const u32 h = to_f16_from_double(std::fma(double{v[0]}, double{v[1]}, double{v[2]}));
+      r.x[i] = M == Mix::low ? (d[i] & 0xffff0000) | h : (d[i] & 0xffff) | h << 16;
+    }
+  }
+  blend(d, r.x, w.exec());
+}
+
 double larger(double a, double b) { return a != a ? b : b != b ? a : (a > b || (a == b && !std::signbit(a))) ? a : b; }
 double smaller(double a, double b) { return a != a ? b : b != b ? a : (a < b || (a == b && std::signbit(a))) ? a : b; }
 double maximum(double a, double b) { return a != a || b != b ? NAN : larger(a, b); }
@@ -110,6 +136,13 @@ void add_valu_packed(Table& t) {
   t.add("v_pk_mul_f32", [](Wave& w, const Code& c) { packed2(w, c, [](float a, float b) { return a * b; }); });
   t.add("v_pk_fma_f32", pk_fma);
   t.add("v_pk_mov_b32", pk_mov);
+  t.add("v_fma_mix_f32", fma_mix<Mix::f32>);
+  t.add("v_fma_mixlo_f16", fma_mix<Mix::low>, kReadsDst);
+  t.add("v_fma_mixhi_f16", fma_mix<Mix::high>, kReadsDst);
+  t.add("v_pack_b32_f16", [](Wave& w, const Code& c) {
+    const u32 a0 = shift(c.inst->op_sel, 0), b0 = shift(c.inst->op_sel, 1);
+    map2(w, c, [=](u32 a, u32 b) { return (a >> a0 & 0xffff) | (b >> b0) << 16; });
+  }, kF16, [](const Code&, const u32*, const u32 u[3]) { return (u[0] ? 0xffffu : 0u) | (u[1] ? 0xffff0000u : 0u); });
 #define H(name, n, expr) \
   t.add(#name, [](Wave& w, const Code& c) { half<n>(w, c, [](double a, double b, double e) { (void)b; (void)e; return expr; }); }, kF16 | kHalfDst)
   H(v_add_f16, 2, a + b);

@@ -30,6 +30,10 @@ namespace flymono {
 
 enum class Arch : std::uint8_t { gfx942, gfx950 };
 
+// Does the arch's FP8 conversion and matrix arithmetic use FNUZ (or OCP)? In the order of Arch.
+constexpr bool kFnuz[] = {true, false};
+constexpr bool is_fnuz(Arch arch) { return kFnuz[static_cast<int>(arch)]; }
+
 enum class Op : std::uint16_t {
 #define FLYMONO_OP(name, mnemonic) name,
 #include "ops.def"

@@ -34,6 +34,16 @@ inline bool touches(const Wave& w, const Code& c) {
   return hit != 0;
 }
 
+// A younger load of the same class may overwrite an older one's register unwaited, so loads prove nothing.
+void note_guard(Wave& w, const Code& c) {
+  if (c.load_class) return;
+  u64 hit = 0;
+  for (int i = 0; i < 10; ++i) hit |= w.guarded[i] & c.uses[i];
+  if (!hit) return;
+  w.grid->guards[w.guard_code] = true;
+  w.any_guarded = false;
+}
+
 template <bool Check>
 void loop(Wave& w, u32 budget) {
   Grid& g = *w.grid;
@@ -56,6 +66,7 @@ void loop(Wave& w, u32 budget) {
     if (c.stage != w.stage) [[unlikely]] enter_stage(w, c.stage);
     if constexpr (Check) {
       if (w.any_pend && touches(w, c)) [[unlikely]] touch_pending(w, c);
+      if (w.any_guarded) [[unlikely]] note_guard(w, c);
       if (w.wide_store == w.ip) [[unlikely]] check_wide_store(w, c);
       c.shadow(w, c);
     }

@@ -46,10 +46,11 @@ struct Options {
   Trans trans = Trans::exact;
   u32 quantum = 4096;       // instructions a wave runs before the next one gets its turn
   u32 xcds = 8, xcd_offset = 0;
-  u32 idle_rounds = 16;     // rounds without any store, barrier or end before "all waiting"
+  u32 idle_rounds = 64;     // rounds without any store, barrier or end before "all waiting"
   u32 max_findings = 20;
   u64 max_instructions = 0; // 0: no limit
   bool lds_race = false;    // report LDS bytes shared between waves without a barrier
+  bool trace_guards = false;  // note which waits retire a load whose register is used before the next wait
 };
 
 struct Finding {
@@ -114,16 +115,25 @@ struct Pending {
   enum Class : u8 { vm, ds, smem };
   Class cls = vm;
   u8 weight = 1;             // counter steps
+  u8 bytes = 0;              // LDS writes: bytes a lane, with their addresses in `lanes`
   u16 first = 0, count = 0;  // destination registers: VGPR rows, or 512 + scalar
   u32 code = 0, seq = 0;
   LoadFn load = nullptr;     // set while the value has not been sampled
   std::unique_ptr<Span64> lanes;
 };
 
+// An LDS write that was outstanding when its wave arrived at the last barrier: other waves must not read it yet.
+struct EarlyWrite {
+  u32 code = 0, bytes = 0;
+  u64 mask = 0;
+  u32 at[kLanes];
+};
+
 enum class State : u8 { running, sleeping, barrier, done };
 
 struct Workgroup {
   u32 id = 0, live = 0, arrived = 0, epoch = 0, xcc = 0;
+  u32 early_writes = 0;                // entries of Wave::early in all its waves
   std::vector<u8> lds;
   std::vector<u64> lds_undefined;      // one bit a byte
   std::vector<u32> lds_writer, lds_reader;  // per dword: epoch << 8 | wave + 1 (lds_race)
@@ -147,7 +157,11 @@ struct Wave {
   alignas(64) u64 pend[10] = {};
   std::vector<u32> owner;    // seq of the load that owns a pending register
   std::deque<Pending> vm, lgkm;
+  std::vector<EarlyWrite> early;
   u32 lgkm_count = 0, unordered = 0, next_seq = 1, deferred = 0;
+  bool waiting = false, any_guarded = false;  // trace_guards: inside a wait; registers that the last wait retired
+  u64 guarded[10] = {};
+  u32 guard_code = 0;
   u32 wide_store = 0xffffffff;  // ip after a >64-bit store without soffset: its data is still being read
   Range wide_data;
   // what it does, for reports and the scheduler
@@ -193,6 +207,7 @@ struct Grid {
   std::vector<Stage> stages;
   std::vector<u64> counts;             // executions per instruction
   std::vector<Buffer*> site;           // buffer an instruction hit last
+  std::vector<bool> guards;            // trace_guards: waits that guarded a use
   std::vector<Span> spans;             // [workgroup][stage]
   std::vector<std::unique_ptr<Workgroup>> groups;
   std::vector<Wave> waves;
@@ -234,6 +249,7 @@ class Machine {
   bool round(Grid& grid, bool wake_all);
   void report_waiting(Grid& grid);
   void visit_order(Grid& grid);
+  u32 burst();
 };
 
 // Interpreter: at most `budget` instructions, or until the wave yields.

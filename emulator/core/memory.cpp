@@ -28,6 +28,14 @@ u64 Buffer::unique(bool store) const {
   return total;
 }
 
+u64 Buffer::unique_touched() const {
+  const std::vector<u64>&a = traffic.loaded, &b = traffic.stored;
+  u64 total = 0;
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i)
+    total += static_cast<u64>(std::popcount((i < a.size() ? a[i] : 0) | (i < b.size() ? b[i] : 0)));
+  return total;
+}
+
 Buffer& Memory::add(std::string name, u64 address, u64 bytes, bool writable) {
   if (!bytes) throw std::invalid_argument("buffer " + name + " is empty");
   auto buffer = std::make_unique<Buffer>();

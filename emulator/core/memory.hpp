@@ -45,6 +45,7 @@ struct Buffer {
     map[first >> 6] |= (n == 64 ? ~u64{0} : (u64{1} << n) - 1) << bit;
   }
   u64 unique(bool store) const;
+  u64 unique_touched() const;  // loaded or stored
 
  private:
   void mark_long(std::vector<u64>& map, u64 first, u64 n);

@@ -51,6 +51,7 @@ Options options_of(const std::string& arch, const nb::dict& d) {
   o.max_findings = std::max<u32>(1, get<u32>(d, "max_findings", o.max_findings));
   o.max_instructions = get<u64>(d, "max_instructions", 0);
   o.lds_race = get<bool>(d, "lds_race", false);
+  o.trace_guards = get<bool>(d, "trace_guards", false);
   return o;
 }
 
@@ -101,12 +102,13 @@ nb::dict traffic_dict(const Buffer& b) {
   }
   d["unique_loaded"] = b.unique(false);
   d["unique_stored"] = b.unique(true);
+  d["unique"] = b.unique_touched();
   return d;
 }
 
 nb::dict grid_dict(const Grid& g) {
   nb::dict d;
-  nb::list counts, spans;
+  nb::list counts, spans, guards;
   for (std::size_t i = 0; i < g.program->insts.size(); ++i)
     if (g.counts[i]) {
       const Inst& in = g.program->insts[i];
@@ -116,6 +118,9 @@ nb::dict grid_dict(const Grid& g) {
   for (std::size_t wg = 0; wg < g.workgroups; ++wg)
     for (std::size_t s = 0; s < n; ++s)
       if (const Span& span = g.spans[wg * n + s]; span.first) spans.append(nb::make_tuple(wg, s, span.first - 1, span.last));
+  for (std::size_t i = 0; i < g.guards.size(); ++i)
+    if (g.guards[i]) guards.append(g.program->insts[i].pc);
+  d["guards"] = guards;
   d["counts"] = counts;
   d["spans"] = spans;
   return d;

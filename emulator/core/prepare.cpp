@@ -160,8 +160,9 @@ struct Builder {
     const Inst& in = *c.inst;
     const bool mask_only = in.enc == Enc::sopk && name.starts_with("s_cmpk");
     c.sign_bit = entry.flags & kF64 ? 63 : entry.flags & kF16 ? 15 : 31;
-    const bool raw = in.enc == Enc::mai || in.enc == Enc::mai_scale || in.sdwa.on || in.dpp.on;
-    for (int i = 0; i < 4; ++i) c.src[i] = source(in.src[i], c.sign_bit, raw);
+    const bool raw = in.enc == Enc::mai || in.enc == Enc::mai_scale || in.sdwa.on;
+    // DPP and SDWA wrappers apply the modifiers of what they move themselves
+    for (int i = 0; i < 4; ++i) c.src[i] = source(in.src[i], c.sign_bit, raw || (in.dpp.on && i == 0));
     for (int i = 0; i < 2; ++i) c.scale[i] = source(in.scale[i], 31, true);
     destination(in.dst, c.dst, c.dst_kind);
     destination(in.dst2, c.dst2, c.dst2_kind);

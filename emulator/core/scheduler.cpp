@@ -74,6 +74,7 @@ Grid& Machine::add_grid(Program& program, const LaunchSpec& s) {
   g.lds_bytes = s.lds_bytes;
   g.stages = s.stages;
   g.counts.assign(program.code.size() + 1, 0);
+  g.guards.assign(program.code.size(), false);
   g.site.assign(program.code.size() + 1, nullptr);
   g.spans.assign(std::size_t{s.workgroups} * (s.stages.size() + 1), Span{});
   g.waves = std::vector<Wave>(std::size_t{s.workgroups} * g.waves_per_group);
@@ -122,6 +123,12 @@ void Machine::visit_order(Grid& g) {
   for (std::size_t i = g.order.size(); i > 1; --i) std::swap(g.order[i - 1], g.order[random.below(i)]);
 }
 
+// Bursts of all lengths: short ones find races between neighbours, long ones those between distant places.
+u32 Machine::burst() {
+  const u64 longest = std::min<u64>(options.quantum, u64{1} << random.below(13));
+  return 1 + static_cast<u32>(random.below(longest));
+}
+
 // One turn for everybody who can run. True: somebody did.
 bool Machine::round(Grid& g, bool wake_all) {
   visit_order(g);
@@ -138,7 +145,7 @@ bool Machine::round(Grid& g, bool wake_all) {
         Wave& w = wg.waves[(first + k) % g.waves_per_group];
         if (w.state == State::sleeping && (stores != w.seen_stores || (wake_all && pass == 0))) w.state = State::running;
         if (w.state != State::running) continue;
-        run_wave(w, shuffled ? 16 + static_cast<u32>(random.below(options.quantum)) : options.quantum);
+        run_wave(w, shuffled ? burst() : options.quantum);
         here = true;
         if (stop) return true;
       }
@@ -150,22 +157,27 @@ bool Machine::round(Grid& g, bool wake_all) {
 }
 
 void Machine::run() {
-  u64 idle = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
+  u64 idle = 0, quiet_rounds = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
   while (!stop) {
     bool live = false, ran = false;
     for (auto& g : grids)
       for (auto& wg : g->groups) live |= wg->live != 0;
     if (!live) return;
-    for (auto& g : grids) ran |= round(*g, false);
+    // a starved workgroup also gets its turn when the others run but get nowhere: they may spin on it without sleeping
+    for (auto& g : grids) ran |= round(*g, options.order == Order::starve && quiet_rounds > 4);
     if (stop) return;
     u64 passed = 0;
     for (auto& g : grids)
       for (auto& wg : g->groups) passed += wg->epoch + (g->waves_per_group - wg->live);
-    if (stores != last_stores || passed != last_passed) idle = 0, quiet_since = ticks;
+    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks;
+    else ++quiet_rounds;
     last_stores = stores;
     last_passed = passed;
     if (!ran) {
-      if (++idle > options.idle_rounds) {
+      bool busy = false;  // a starved workgroup that is not waiting, only slow
+      for (auto& g : grids)
+        for (const Wave& w : g->waves) busy |= w.state == State::running;
+      if (!busy && ++idle > options.idle_rounds) {
         for (auto& g : grids) report_waiting(*g);
         return;
       }

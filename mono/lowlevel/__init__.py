@@ -13,117 +13,81 @@ Invariants:
 
 import flydsl.compiler as flyc
 
-from .control import (
-    assembly as assembly,
-)
-from .control import (
-    clock as clock,
-)
-from .control import (
-    end_program as end_program,
-)
-from .control import (
-    fresh as fresh,
-)
-from .control import (
-    memory_changes as memory_changes,
-)
-from .control import (
-    opaque as opaque,
-)
-from .control import (
-    sleep as sleep,
-)
-from .control import (
-    spin as spin,
-)
-from .control import (
-    wait_stores as wait_stores,
-)
+from .control import assembly, clock, end_program, fresh, memory_changes, opaque, sleep, spin, wait_stores
 from .memory import (
-    SC1 as SC1,
+    SC1,
+    buffer,
+    buffer_load,
+    buffer_store,
+    global_load,
+    global_store,
+    lds_block,
+    lds_load,
+    lds_store,
 )
-from .memory import (
-    buffer as buffer,
-)
-from .memory import (
-    buffer_load as buffer_load,
-)
-from .memory import (
-    buffer_store as buffer_store,
-)
-from .memory import (
-    global_load as global_load,
-)
-from .memory import (
-    global_store as global_store,
-)
-from .memory import (
-    lds_block as lds_block,
-)
-from .memory import (
-    lds_load as lds_load,
-)
-from .memory import (
-    lds_store as lds_store,
-)
-from .values import undef as undef
+from .values import undef
 from .vector import (
-    any_lane as any_lane,
+    any_lane,
+    dpp,
+    exp2,
+    fma,
+    gather,
+    lane_swap,
+    ldexp_one,
+    max_plain,
+    max_u16x2,
+    mfma_f32,
+    mfma_fp8,
+    mfma_scaled,
+    pack_fp8,
+    perm,
+    rcp,
+    read_lane,
+    rsq,
+    swizzle,
+    uniform,
 )
-from .vector import (
-    dpp as dpp,
-)
-from .vector import (
-    exp2 as exp2,
-)
-from .vector import (
-    fma as fma,
-)
-from .vector import (
-    gather as gather,
-)
-from .vector import (
-    lane_swap as lane_swap,
-)
-from .vector import (
-    ldexp_one as ldexp_one,
-)
-from .vector import (
-    max_plain as max_plain,
-)
-from .vector import (
-    max_u16x2 as max_u16x2,
-)
-from .vector import (
-    mfma_f32 as mfma_f32,
-)
-from .vector import (
-    mfma_fp8 as mfma_fp8,
-)
-from .vector import (
-    mfma_scaled as mfma_scaled,
-)
-from .vector import (
-    pack_fp8 as pack_fp8,
-)
-from .vector import (
-    perm as perm,
-)
-from .vector import (
-    rcp as rcp,
-)
-from .vector import (
-    read_lane as read_lane,
-)
-from .vector import (
-    rsq as rsq,
-)
-from .vector import (
-    swizzle as swizzle,
-)
-from .vector import (
-    uniform as uniform,
-)
+
+__all__ = [
+    "SC1",
+    "any_lane",
+    "assembly",
+    "buffer",
+    "buffer_load",
+    "buffer_store",
+    "clock",
+    "device",
+    "dpp",
+    "end_program",
+    "exp2",
+    "fma",
+    "fresh",
+    "gather",
+    "global_load",
+    "global_store",
+    "lane_swap",
+    "ldexp_one",
+    "lds_block",
+    "lds_load",
+    "lds_store",
+    "max_plain",
+    "max_u16x2",
+    "memory_changes",
+    "mfma_f32",
+    "mfma_fp8",
+    "mfma_scaled",
+    "opaque",
+    "pack_fp8",
+    "perm",
+    "rcp",
+    "read_lane",
+    "rsq",
+    "sleep",
+    "spin",
+    "swizzle",
+    "undef",
+    "uniform",
+    "wait_stores",
+]
 
 device = flyc.jit

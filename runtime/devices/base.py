@@ -52,7 +52,7 @@ class Counters:
     by_stage: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     traffic: Mapping[str, Traffic] = field(default_factory=dict)
     timeline: Sequence[tuple[int, str, int, int]] = ()  # workgroup, stage, first tick, last tick
-    seconds: float = 0.0
+    seconds: float = 0.0  # of processor time, which other work on the machine does not change
 
 
 class Device(Protocol):

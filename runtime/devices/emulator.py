@@ -7,6 +7,7 @@ a buffer is a finding with the argument's name in it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ class EmulatorDevice:
     arch: ArchSpec
     options: dict[str, Any] = field(default_factory=dict)
     last: LaunchResult | None = None
+    progress: Callable[[int], None] | None = None
 
     @property
     def name(self) -> str:
@@ -53,14 +55,16 @@ class EmulatorDevice:
             emulator.name_regions(name, regions)
         code = CodeObject(launch.code)
         values = [value for _, value in launch.arguments]
-        start = time.perf_counter()
+        start = time.process_time()
         try:
-            result = emulator.launch(code, launch.kernel, launch.grid, values, stages=launch.stages)
+            result = emulator.launch(
+                code, launch.kernel, launch.grid, values, stages=launch.stages, progress=self.progress
+            )
         except EmulationError as error:
             self.last = error.result
             raise DeviceError(str(error), tuple(error.findings)) from error
         self.last = result
-        return counters_of(result, time.perf_counter() - start)
+        return counters_of(result, time.process_time() - start)
 
 
 def counters_of(result: LaunchResult, seconds: float) -> Counters:

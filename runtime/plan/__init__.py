@@ -8,9 +8,15 @@ No torch, no FlyDSL, no float; nothing here knows a GPU's name.
 
 from ... import __version__ as __version__
 from .abi import Abi, Argument
+from .base import KernelPlan
 from .export import refusal_json, to_data, to_json
-from .k1 import K1Plan, plan_k1
+from .ffn.launch import FfnPlan
+from .k1.launch import K1Plan
+from .k2.launch import K2Plan
+from .keylist import KeyListPlan
 from .keys import BadBuildId, BuildKey
+from .layer import LayerPlan, plan_layer
+from .planner import plan_ffn, plan_k1, plan_k2, plan_of
 from .support import SpecSet, key_reasons, nearest
 from .unsupported import Code, Reason, Unsupported
 from .width import WidthReport, width_report
@@ -21,14 +27,23 @@ __all__ = [
     "BadBuildId",
     "BuildKey",
     "Code",
+    "FfnPlan",
     "K1Plan",
+    "K2Plan",
+    "KernelPlan",
+    "KeyListPlan",
+    "LayerPlan",
     "Reason",
     "SpecSet",
     "Unsupported",
     "WidthReport",
     "key_reasons",
     "nearest",
+    "plan_ffn",
     "plan_k1",
+    "plan_k2",
+    "plan_layer",
+    "plan_of",
     "refusal_json",
     "to_data",
     "to_json",

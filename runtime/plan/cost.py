@@ -16,8 +16,9 @@ from .arith import cdiv
 from .dims import SLICE_COLUMNS, Dims
 from .lds import WAVES
 from .passes import Passes
-from .placement import GemvShape, Stage, slices_of
+from .placement import GemvShape, Stage
 from .scratch import Scratch
+from .seam import slices_of
 from .strategy import Strategy
 from .traffic import Traffic
 
@@ -44,7 +45,8 @@ class MfmaCount:
     """Matrix instructions of one stage.
 
     `static`: in one wave's source, every task of a workgroup, the loop over `passes` once. `executed`: by all
-    waves of the launch. `clocks`: matrix-pipe clocks of the busiest SIMD.
+    waves of the launch, at most. `clocks`: matrix-pipe clocks of the busiest SIMD. `exact`: the source has
+    just as many; not where a loop runs until a count that only the launch knows.
     """
 
     stage: str
@@ -53,6 +55,7 @@ class MfmaCount:
     passes: int
     executed: int
     clocks: int
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,20 +109,21 @@ def waves_per_simd(arch: ArchSpec) -> int:
 def mfma_of(
     d: Dims, how: Strategy, arch: ArchSpec, stages: Sequence[Stage], gemv: Passes, mix: Passes
 ) -> tuple[MfmaCount, ...]:
-    """The gate projection of the slices, and the GEMVs."""
+    """The gate projection of the slices, and the GEMVs of `stages`."""
     gate, share = how.gate_mfma, waves_per_simd(arch)
     static = cdiv(d.mix, gate.m) * (d.streams * SLICE_COLUMNS // WAVES // gate.k)
     work = static * mix.count
     clocks = work * share * gate.passes * PASS_CLOCKS
     rows = [MfmaCount("slice", gate.name, static, mix.count, work * WAVES * slices_of(d), clocks)]
-    rows += [_gemv(s, s.gemv, how, gemv, share) for s in stages if s.gemv is not None]
+    rows += [gemv_count(s, s.gemv, how, gemv, share) for s in stages if s.gemv is not None]
     return tuple(rows)
 
 
-def _gemv(stage: Stage, shape: GemvShape, how: Strategy, passes: Passes, share: int) -> MfmaCount:
+def gemv_count(stage: Stage, shape: GemvShape, how: Strategy, passes: Passes, share: int) -> MfmaCount:
     step = how.gemv_mfma
     static = shape.rounds * step.per_step * stage.per_workgroup
-    executed = stage.tasks * shape.steps * step.per_step * passes.count
+    """A GEMV stage that runs `passes` over its weights."""
+    executed = stage.tasks * shape.task_tiles * shape.steps * step.per_step * passes.count
     clocks = static * passes.count * share * step.passes * PASS_CLOCKS
     return MfmaCount(stage.name, step.name, static, passes.count, executed, clocks)
 

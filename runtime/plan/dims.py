@@ -59,10 +59,13 @@ class Dims:
     intermediate: int  # of this rank
     intermediate_padded: int
     request_rows: int  # rows of one request: its own token and its drafts
+    draft: bool = False  # experts and experts_per_token are a draft layer's
 
 
-def dims_of(model: ModelSpec, tp: int) -> Dims:
+def dims_of(model: ModelSpec, tp: int, *, draft: bool = False) -> Dims:
     """The sizes of one of `tp` ranks; the caller has checked `shape_reasons`."""
+    experts = (model.draft.experts, model.draft.experts_per_token)
+    experts = experts if draft else (model.moe.experts, model.moe.experts_per_token)
     at, heads = model.attention, model.attention.heads // tp
     groups, nope = at.o_groups // tp, at.head_dim - at.rope_dim
     streams, data = model.hyper.streams, nope + 2 * at.rope_dim
@@ -98,11 +101,12 @@ def dims_of(model: ModelSpec, tp: int) -> Dims:
         record_data_bytes=data,
         record_scale_bytes=scales,
         record_bytes=data + scales,
-        experts=model.moe.experts,
-        experts_per_token=model.moe.experts_per_token,
+        experts=experts[0],
+        experts_per_token=experts[1],
         intermediate=w,
         intermediate_padded=align_up(w, STEP_K),
         request_rows=1 + model.draft.block_size,
+        draft=draft,
     )
 
 
@@ -121,6 +125,7 @@ def shape_reasons(model: ModelSpec, tp: int) -> list[Reason]:
         ("o_lora_rank", at.o_lora_rank, 2 * TILE_ROWS, "32-row tasks of wo_a"),
         ("moe.intermediate", moe.intermediate, tp * 2 * TILE_ROWS, "32-column groups a rank"),
         ("moe.experts", moe.experts, 64, "a wave's lanes of the route table"),
+        ("draft.experts", model.draft.experts, 64, "a wave's lanes of the route table"),
     ]
     return [
         Reason(

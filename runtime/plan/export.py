@@ -7,10 +7,9 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING
 
 from .unsupported import Unsupported
-from .width import WidthReport
 
 if TYPE_CHECKING:
-    from .k1 import K1Plan
+    pass
 
 Json = dict[str, "Json"] | list["Json"] | str | int | bool | None
 
@@ -26,8 +25,8 @@ def to_data(value: object) -> Json:
     raise TypeError(f"a plan holds ints and strings, not {type(value).__name__}: {value!r}")
 
 
-def to_json(plan: K1Plan | WidthReport) -> str:
-    """The whole plan, two-space indented, with its id first and a final newline."""
+def to_json(plan: object) -> str:
+    """The whole plan (or report, or statement), two-space indented, with its id first and a final newline."""
     data = to_data(plan)
     assert isinstance(data, dict)
     key = getattr(plan, "key", None)

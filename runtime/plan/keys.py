@@ -1,8 +1,8 @@
-"""The one name of a build: `<model>_<kind>-<arch>-tp<T>-s<rows>-r<ratio>` and what differs from the default.
+"""The one name of a build: `<model>_<kind>-<arch>-tp<T>-s<rows>[-r<ratio>]` and what is not the default.
 
 Invariants
  - `BuildKey.parse(key.id) == key` and `BuildKey.parse(text).id == text`: an id has one spelling.
- - A key says nothing about whether the build is supported; `plan_k1` answers that.
+ - A key says nothing about whether the build is supported; `plan_of` answers that.
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ DEFAULT_WINDOW = 128
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _ID = re.compile(
     rf"(?P<model>[a-z0-9]+)_(?P<kind>[a-z0-9]+)-(?P<arch>[a-z0-9_]+)"
-    rf"-tp(?P<tp>{_NUMBER})-s(?P<rows>{_NUMBER})-r(?P<ratio>{_NUMBER})"
-    rf"(?P<nofold>-nofold)?(?P<index>-index)?(?:-w(?P<window>{_NUMBER}))?(?P<timeline>-timeline)?"
+    rf"-tp(?P<tp>{_NUMBER})-s(?P<rows>{_NUMBER})(?:-r(?P<ratio>{_NUMBER}))?"
+    rf"(?P<nofold>-nofold)?(?P<index>-index)?(?:-w(?P<window>{_NUMBER}))?(?P<draft>-draft)?"
+    rf"(?P<timeline>-timeline)?"
 )
-FORM = "<model>_<kind>-<arch>-tp<T>-s<rows>-r<ratio>[-nofold][-index][-w<window>][-timeline]"
+FORM = (
+    "<model>_<kind>-<arch>-tp<T>-s<rows>[-r<ratio>][-nofold][-index][-w<window>][-draft][-timeline], "
+    "no -r<ratio> for ffn"
+)
+WITHOUT_RATIO = frozenset({"ffn"})
+"""Kinds that depend on no cache: their keys have the default ratio, which their ids leave out."""
+DEFAULT_RATIO = 2
 
 
 class BadBuildId(UserError, ValueError):
@@ -31,26 +38,31 @@ class BadBuildId(UserError, ValueError):
 
 @dataclass(frozen=True, order=True)
 class BuildKey:
-    """One compiled kernel: `rows` is exact and not a bucket, `window` the width of the window list."""
+    """One compiled kernel: `rows` is exact and not a bucket, `window` the width of the window list,
+    `draft` the expert mixture of a draft layer (K1 has none: its draft builds differ by their window)."""
 
     kind: str
     arch: str
     tp: int
     rows: int
-    ratio: int = 2
+    ratio: int = DEFAULT_RATIO
     fold: bool = True
     index: bool = False
     window: int = DEFAULT_WINDOW
     timeline: bool = False
     model: str = "dsv41"
+    draft: bool = False
 
     @property
     def id(self) -> str:
         """The build id; file names, symbols, trace tracks and test ids carry it."""
-        parts = [f"{self.model}_{self.kind}", self.arch, f"tp{self.tp}", f"s{self.rows}", f"r{self.ratio}"]
+        parts = [f"{self.model}_{self.kind}", self.arch, f"tp{self.tp}", f"s{self.rows}"]
+        plain = self.kind in WITHOUT_RATIO and self.ratio == DEFAULT_RATIO
+        parts += [] if plain else [f"r{self.ratio}"]
         parts += ["nofold"] if not self.fold else []
         parts += ["index"] if self.index else []
         parts += [f"w{self.window}"] if self.window != DEFAULT_WINDOW else []
+        parts += ["draft"] if self.draft else []
         parts += ["timeline"] if self.timeline else []
         return "-".join(parts)
 
@@ -78,10 +90,11 @@ class BuildKey:
             arch=part["arch"],
             tp=int(part["tp"]),
             rows=int(part["rows"]),
-            ratio=int(part["ratio"]),
+            ratio=DEFAULT_RATIO if part["ratio"] is None else int(part["ratio"]),
             fold=part["nofold"] is None,
             index=part["index"] is not None,
             window=int(part["window"] or DEFAULT_WINDOW),
             timeline=part["timeline"] is not None,
             model=part["model"],
+            draft=part["draft"] is not None,
         )

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .arith import align_up, cdiv
-from .dims import SLICE_COLUMNS, TILE_ROWS, Dims
-from .placement import BLOCK, K_PARTS
+from .arith import align_up
+from .dims import Dims
+from .placement import BLOCK
 
 ALIGN = 16
 PAD_WORDS = 4
@@ -69,7 +69,7 @@ Declared = tuple[str, int, int, str, str]
 
 def struct_of(name: str, stages: tuple[str, ...], declared: Iterable[Declared]) -> Struct:
     """Lay members out one after the other."""
-    members, at = [], 0
+    members, at = list[Member](), 0
     for label, rows, words, element, doc in declared:
         members.append(Member(label, at, rows * words * 4, element, rows, words, doc))
         at = align_up(at + rows * words * 4, ALIGN)
@@ -90,38 +90,3 @@ def x_words(k: int) -> int:
 def code_words(d: Dims, k: int) -> int:
     """Words of one LDS row of the int32 codes of `k` values."""
     return k // d.mx_group + PAD_WORDS
-
-
-def seam_struct(d: Dims, rows: int, *, k2: bool = False) -> Struct:
-    """The seam: K1's, or with `k2` the FFN seam, which also holds its columns of the attention output."""
-    columns, tiles = d.streams * SLICE_COLUMNS, cdiv(d.mix, TILE_ROWS)
-    members: list[Declared] = [
-        ("red", 1, tiles * PARTIAL_BYTES // 4, "f32", "gate projection partials: 16-row tile, wave, lane, 4"),
-        ("rl", rows, columns, "f32", "new residual of the slice: row, stream, column"),
-        ("fl", d.mix, columns, "f32", "gate weights of the slice, hi + lo bf16 parts summed"),
-    ]
-    if k2:
-        members.append(("pl", rows, SLICE_COLUMNS, "f32", "summed partial outputs of the slice's columns"))
-    return struct_of("seam", ("slice", "norm", "gate"), members)
-
-
-def front_struct(d: Dims, rows: int, wq_b_per_workgroup: int) -> Struct:
-    """K1's GEMV half, for `rows` rows of a pass."""
-    half, red = d.hidden // K_PARTS, wq_b_per_workgroup * PARTIAL_BYTES // 4 + 16
-    return struct_of(
-        "front",
-        ("wqkv", "qkv", "wq_b"),
-        [
-            (
-                "red",
-                1,
-                red,
-                "f32",
-                "GEMV partials: task, wave, lane, 4; in its last 64 bytes wave sums of the norms",
-            ),
-            ("qxl", rows, x_words(d.q_rank), "e4m3x4", "q-LoRA rows of the pass"),
-            ("qxsl", rows, code_words(d, d.q_rank), "i32", "their scale codes"),
-            ("xl", rows, x_words(half), "e4m3x4", "layer input rows of the pass, one K half"),
-            ("xsl", rows, code_words(d, half), "i32", "their scale codes"),
-        ],
-    )

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .arith import align_up
-from .dims import Dims
-from .placement import K_PARTS, slices_of
 
 ALIGN = 256
 PAIR_BYTES = 8
 """A mailbox pair: a 32-bit value, then its tag."""
 
 Kind = Literal["pairs", "data", "flags"]
+Load = Literal["plain", "device"]
+"""How readers load a region: through their L2 (the line rule of `lines` holds), or past it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Declared:
     lifetime: tuple[str, ...]
     index: str
     shares: str | None = None
+    load: Load = "plain"
+    launch: str = "k1"  # the first launch that writes it
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Region:
     lifetime: tuple[str, ...]
     index: str
     shares: str | None
+    load: Load
+    launch: str
 
     @property
     def end(self) -> int:
@@ -93,6 +97,8 @@ def lay_out(declared: Iterable[Declared]) -> Scratch:
             one.lifetime,
             one.index,
             one.shares,
+            one.load if one.kind == "data" else "device",
+            one.launch,
         )
         at = align_up(at + one.bytes, ALIGN) if one.shares is None else at
     return Scratch(tuple(placed.values()), at, ALIGN)
@@ -126,74 +132,38 @@ def misfits(layout: Scratch, needed: Iterable[Declared]) -> list[str]:
         if region is None:
             faults.append(f"{one.name}: not in the layout")
         elif region.bytes < one.bytes:
-            faults.append(f"{one.name}: needs {one.bytes} bytes, the layout has {region.bytes}")
+            faults.append(
+                f"{one.name}: needs {one.bytes} bytes, the layout has {region.bytes}"
+                + _victims(layout, region, one.bytes)
+            )
         elif region.kind != one.kind:
             faults.append(f"{one.name}: is {region.kind} in the layout and {one.kind} in the build")
     return faults
 
 
-def k1_regions(d: Dims, rows: int) -> tuple[Declared, ...]:
-    """K1's regions. K2's FFN half shares x8 and x8s; its seam reuses lin and pmix under its own tag."""
-    pairs, both = PAIR_BYTES, ("k1", "k2")
-    return (
-        _data("x8", d.hidden * rows, "e4m3x4", "norm", "wqkv", both, f"t*{d.hidden // 4} + c/4"),
-        _data(
-            "x8s",
-            d.hidden // d.mx_group * 4 * rows,
-            "i32",
-            "norm",
-            "wqkv",
-            both,
-            f"t*{d.hidden // d.mx_group} + c/{d.mx_group}",
-        ),
-        Declared(
-            "xrdy", K_PARTS * pairs * rows, "flags", "flag", "norm", "wqkv", ("k1",), f"{K_PARTS}*t + half"
-        ),
-        Declared(
-            "qkvp",
-            K_PARTS * d.qkv_rows * pairs * rows,
-            "pairs",
-            "f32",
-            "wqkv",
-            "qkv",
-            ("k1",),
-            f"(half*S + t)*{d.qkv_rows} + n",
-        ),
-        _data("qx8", d.q_rank * rows, "e4m3x4", "qkv", "wq_b", ("k1",), f"t*{d.q_rank // 4} + n/4"),
-        _data(
-            "qx8s",
-            d.q_rank // d.mx_group * 4 * rows,
-            "i32",
-            "qkv",
-            "wq_b",
-            ("k1",),
-            f"t*{d.q_rank // d.mx_group} + n/{d.mx_group}",
-        ),
-        Declared("qrdy", pairs * rows, "flags", "flag", "qkv", "wq_b", ("k1",), "t"),
-        Declared(
-            "lin",
-            d.hidden // 2 * pairs * rows,
-            "pairs",
-            "bf16x2",
-            "slice",
-            "norm",
-            both,
-            f"(t*{d.hidden} + c)/2",
-        ),
-        Declared(
-            "pmix",
-            slices_of(d) * (d.mix + 1) * pairs * rows,
-            "pairs",
-            "f32",
-            "slice",
-            "gate",
-            both,
-            f"(slice*S + t)*{d.mix + 1} + j",
-        ),
-    )
+def _victims(layout: Scratch, region: Region, needed: int) -> str:
+    """Which other regions `needed` bytes at `region` would reach into, and how far."""
+    end = region.offset + needed
+    hit = [r for r in layout.regions if r.offset >= region.end and r.offset < end]
+    return "".join(f"; would write {min(end, r.end) - r.offset} of {r.bytes} bytes of {r.name}" for r in hit)
 
 
-def _data(
-    name: str, size: int, element: str, writer: str, reader: str, lifetime: tuple[str, ...], index: str
+def data_region(
+    name: str,
+    size: int,
+    element: str,
+    writer: str,
+    reader: str,
+    lifetime: tuple[str, ...],
+    index: str,
+    *,
+    launch: str = "k1",
+    load: Load = "plain",
 ) -> Declared:
-    return Declared(name, size, "data", element, writer, reader, lifetime, index)
+    """A region of data without tags."""
+    return Declared(name, size, "data", element, writer, reader, lifetime, index, load=load, launch=launch)
+
+
+def load_of(unit: int, line: int) -> Load:
+    """How units of so many bytes, each published on its own, may be loaded."""
+    return "device" if unit % line else "plain"

@@ -35,6 +35,8 @@ class Strategy:
     gemv: Gemv
     gemv_mfma: MfmaUse
     gate_mfma: MfmaUse
+    bf16_mfma: MfmaUse  # QK and the router: the widest K of bf16; per_step: instructions of 32 columns
+    pv_mfma: MfmaUse  # PV: 16 keys an instruction
     fp8: Literal["ocp", "fnuz"]
     fp8_max: int
     weight_layout: Literal["row_major", "tile_major"]
@@ -50,19 +52,23 @@ class Strategy:
 def strategy_of(arch: ArchSpec) -> Strategy:
     """The strategy of an arch; the caller has checked `strategy_reasons`."""
     gemv, gate = _gemv_mfma(arch), _gate_mfma(arch)
-    assert gemv is not None and gate is not None
+    pv = _find(arch, "bf16", 16, scaled=False)
+    bf16 = _bf16_mfma(arch)
+    assert gemv is not None and gate is not None and pv is not None and bf16 is not None
     scaled = gemv.scaled
     return Strategy(
         gemv="scaled_mfma" if scaled else "fp8_mfma_fma",
         gemv_mfma=_use(gemv, STEP_K // gemv.k),
         gate_mfma=_use(gate, 1),
+        bf16_mfma=_use(bf16, 32 // bf16.k),
+        pv_mfma=_use(pv, 1),
         fp8=arch.fp8.flavour,
         fp8_max=int(arch.fp8.max),
         weight_layout="row_major" if scaled else "tile_major",
         scale_home="lds" if scaled else "registers",
         lane_swap="permlane_swap" if arch.has("permlane_swap") else "bpermute",
         bf16_cvt="cvt_pk" if arch.has("cvt_pk_bf16_f32") else "integer_rne",
-        bf16_k=32 if arch.has("mfma_bf16_k32") else 16,
+        bf16_k=bf16.k,
         max3=arch.has("maximum3_f32"),
         bitop3=arch.has("bitop3"),
         why=_why(arch, scaled),
@@ -88,7 +94,21 @@ def strategy_reasons(arch: ArchSpec) -> list[Reason]:
                 "add the instruction to the arch spec's mfma table, if the arch has it",
             )
         )
+    if _find(arch, "bf16", 16, scaled=False) is None:
+        reasons.append(
+            Reason(
+                Code.MFMA_MISSING,
+                f"{arch.name} lists no 16x16x16 bf16 MFMA, which the attention's PV product needs",
+                "add the instruction to the arch spec's mfma table, if the arch has it",
+            )
+        )
     return reasons
+
+
+def _bf16_mfma(arch: ArchSpec) -> Mfma | None:
+    """The bf16 instruction with 32 columns if the arch has it, else the one with 16."""
+    wide = _find(arch, "bf16", 32, scaled=False) if arch.has("mfma_bf16_k32") else None
+    return wide or _find(arch, "bf16", 16, scaled=False)
 
 
 def _gemv_mfma(arch: ArchSpec) -> Mfma | None:

@@ -51,6 +51,8 @@ class EpochWords:
     ug_counters: int
     down_counters: int
     words: int
+    ring: int  # counters of a queue: epoch e counts in word e mod ring
+    clear_ahead: int  # epoch e clears counter (e + clear_ahead) mod ring
 
 
 COUNTER_RING = 256
@@ -78,4 +80,6 @@ def epoch_words(grid: int) -> EpochWords:
         ug_counters=counters,
         down_counters=counters + COUNTER_RING,
         words=counters + 2 * COUNTER_RING,
+        ring=COUNTER_RING,
+        clear_ahead=COUNTER_RING // 2,
     )

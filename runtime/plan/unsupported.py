@@ -28,6 +28,12 @@ class Code(StrEnum):
     WINDOW_NEEDS_RATIO_0 = "window-needs-ratio-0"
     MODEL_SHAPE = "model-shape"
     GRID_TOO_SMALL = "grid-too-small"
+    GRID_TOO_LARGE = "grid-too-large"
+    LAYER_KIND_UNKNOWN = "layer-kind-unknown"
+    DRAFT_UNKNOWN = "draft-unknown"
+    NOT_OF_THIS_KIND = "not-of-this-kind"
+    ROUTING_UNKNOWN = "routing-unknown"
+    LAYOUT_MISFIT = "layout-misfit"
     MFMA_MISSING = "mfma-missing"
     LDS_TOO_SMALL = "lds-too-small"
     PASS_WIDTH_TOO_WIDE = "pass-width-too-wide"
@@ -50,6 +56,12 @@ _ABOUT = {
     Code.WINDOW_NEEDS_RATIO_0: "Wider window lists exist for draft layers, which read no compressed cache.",
     Code.MODEL_SHAPE: "A size of the model does not divide as the kernels' tiles need it.",
     Code.GRID_TOO_SMALL: "The GPU has too few compute units for the stages to sit side by side.",
+    Code.GRID_TOO_LARGE: "The arch spec states more workgroups than a GPU can hold at once.",
+    Code.LAYER_KIND_UNKNOWN: "No layer of the model has that ratio and that part in the index.",
+    Code.DRAFT_UNKNOWN: "A draft build whose ratio or window no draft layer of the model has.",
+    Code.NOT_OF_THIS_KIND: "The kernel kind does not depend on that part of the build id.",
+    Code.ROUTING_UNKNOWN: "The layer's routing is not the one that the kernels compute.",
+    Code.LAYOUT_MISFIT: "A region that the build uses is not in the layout it was given, or too small there.",
     Code.MFMA_MISSING: "The arch spec lists no matrix instruction that a stage could use.",
     Code.LDS_TOO_SMALL: "A stage needs more LDS than one workgroup may allocate, at any pass width.",
     Code.PASS_WIDTH_TOO_WIDE: "The pass width that the arch spec states does not fit.",

@@ -1,4 +1,5 @@
-"""Wait sites of K1: who waits for whom, on which region, and when a wait gives up (attention.md 5.7, 5.9).
+"""Wait sites of a launch: who waits for whom, on which region, and when a wait gives up (attention.md 5.7,
+5.9).
 
 Invariants
  - A site's consumer comes after its producer in program order. With every workgroup resident and walking
@@ -10,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ...specs.schema import ArchSpec
 from .arith import cdiv, ceil_pow2
-from .dims import SLICE_COLUMNS, Dims
-from .placement import K_PARTS, STAGE_ORDER, Stage, gate_groups, gate_slices
-from .traffic import ROW_LANES, norm_chunks, qkv_loads
+from .placement import Stage
 
+Space = Literal["scratch", "peer", "epoch"]
+"""Which buffer a region lies in."""
 BATCH = 12
 """Loads (of one or two pairs) that one poll batch may hold: bounds live registers (attention.md 5.7)."""
 GIVE_UP_SECONDS = 10
@@ -34,13 +36,57 @@ class Site:
     stage: str
     producer: str
     region: str
-    kind: str  # pairs or flags
+    kind: str  # pairs, flags, or words of the epoch buffer
     awaited: int
     threads: int
     load_pairs: int  # adjacent pairs (or flags) of one load: 2 where a lane owns even columns
     batches: tuple[int, ...]  # loads of each poll batch of one lane
     limit: int  # polls of one batch before the wait gives up
     all_tasks: bool  # waits for every task of the producer (every K1 site does)
+    space: Space = "scratch"  # where the region lies
+    ranks: int = 1  # ranks whose tasks are awaited
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A site before it has an id and a limit; fields as in `Site`."""
+
+    name: str
+    stage: str
+    producer: str
+    region: str
+    kind: str
+    awaited: int
+    threads: int
+    load_pairs: int
+    batches: tuple[int, ...]
+    all_tasks: bool
+    space: Space = "scratch"
+    ranks: int = 1
+
+
+def numbered(wanted: Sequence[Wanted], arch: ArchSpec) -> tuple[Site, ...]:
+    """Sites in program order; ids start at 1, since 0 means no site."""
+    limit = poll_limit(arch)
+    return tuple(
+        Site(
+            i + 1,
+            w.name,
+            w.stage,
+            w.producer,
+            w.region,
+            w.kind,
+            w.awaited,
+            w.threads,
+            w.load_pairs,
+            w.batches,
+            limit,
+            w.all_tasks,
+            w.space,
+            w.ranks,
+        )
+        for i, w in enumerate(wanted)
+    )
 
 
 def poll_limit(arch: ArchSpec) -> int:
@@ -49,40 +95,14 @@ def poll_limit(arch: ArchSpec) -> int:
     return ceil_pow2(cdiv(GIVE_UP_SECONDS * 10**9, int(arch.memory.mall_latency.value) + sleep_ns))
 
 
-def sites_of(d: Dims, rows: int, arch: ArchSpec) -> tuple[Site, ...]:
-    """K1's wait sites in program order; ids start at 1, since 0 means no site."""
-    limit = poll_limit(arch)
-    slices, columns = d.hidden // SLICE_COLUMNS, d.mix + 1
-    norm_loads = norm_chunks(d) * 4 // 2  # 8 columns = 4 pairs a chunk, two a load
-    qkvp, lanes = K_PARTS * d.qkv_rows, gate_groups(d) * columns
-    sites = (
-        ("norm_lin", "norm", "slice", "lin", "pairs", d.hidden // 2, ROW_LANES, 2, batches_of(norm_loads)),
-        (
-            "gate_pmix",
-            "gate",
-            "slice",
-            "pmix",
-            "pairs",
-            slices * columns,
-            lanes,
-            1,
-            batches_of(gate_slices(d)),
-        ),
-        ("wqkv_xrdy", "wqkv", "norm", "xrdy", "flags", rows, rows, 1, (1,)),
-        ("qkv_qkvp", "qkv", "wqkv", "qkvp", "pairs", qkvp, ROW_LANES, 2, batches_of(qkv_loads(d))),
-        ("wq_b_qrdy", "wq_b", "qkv", "qrdy", "flags", rows, rows, 1, (1,)),
-    )
-    return tuple(Site(i + 1, *one, limit, True) for i, one in enumerate(sites))
-
-
 def batches_of(loads: int) -> tuple[int, ...]:
     """`loads` loads cut into poll batches of at most `BATCH`."""
     full, rest = divmod(loads, BATCH)
     return (BATCH,) * full + ((rest,) if rest else ())
 
 
-def order_faults(sites: Sequence[Site], stages: Sequence[Stage]) -> list[str]:
-    """Sites whose producer does not come before its consumer, or that name no stage."""
+def order_faults(sites: Sequence[Site], stages: Sequence[Stage], wanted: Sequence[str]) -> list[str]:
+    """Sites whose producer does not come before its consumer or name no stage, or stages not as `wanted`."""
     order = {s.name: i for i, s in enumerate(stages)}
     faults = [f"{s.name}: no stage {x!r}" for s in sites for x in (s.stage, s.producer) if x not in order]
     faults += [
@@ -90,6 +110,6 @@ def order_faults(sites: Sequence[Site], stages: Sequence[Stage]) -> list[str]:
         for s in sites
         if s.stage in order and s.producer in order and order[s.producer] >= order[s.stage]
     ]
-    if tuple(order) != STAGE_ORDER:
-        faults.append(f"stages are {tuple(order)}, K1's order is {STAGE_ORDER}")
+    if tuple(order) != tuple(wanted):
+        faults.append(f"stages are {tuple(order)}, the launch's order is {tuple(wanted)}")
     return faults

@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from ...specs.schema import ArchSpec, ModelSpec
 from .arith import cdiv
 from .dims import TILE_ROWS, Dims, dims_of, shape_reasons
-from .lds import front_struct, seam_struct
-from .lds_layer import Routed, gemv_struct, moe_areas, moe_struct, split_of
-from .placement import grid_of, grid_reasons, slices_of
+from .ffn.lds import deciding, moe_structs
+from .ffn.shape import ROUTER_PARTS, k_block_of, pick_width_of
+from .k1.lds import front_struct
+from .k1.stages import grid_reasons, wq_b_span
+from .k2.lds import gemv_struct, split_of
+from .placement import grid_of, residency_reasons
+from .seam import seam_struct, slices_of
 from .strategy import strategy_of, strategy_reasons
 from .unsupported import Code, Reason, Unsupported
 
@@ -100,23 +104,22 @@ def demands_of(model: ModelSpec, arch: ArchSpec, width: int, rows: int) -> tuple
     found = []
     for tp in arch.tp:
         d, held = dims_of(model, tp), min(rows, width)
-        moe = moe_struct(d, rows, width, how)
-        area = moe_areas(d, rows, width, how, Routed(d.experts, d.experts_per_token)).decides
+        moe = moe_structs(d, rows, width, how, None, pick_width_of(arch, how, width), k_block_of(d, arch))
         sizes = (
             ("K1 seam", seam_struct(d, rows).bytes),
-            ("K1 front", front_struct(d, held, wq_b_per_workgroup(d, grid)).bytes),
+            ("K1 front", front_struct(d, held, wq_b_per_workgroup(d, wq_b_span(grid))).bytes),
             ("K2 split", split_of(d, rows, grid, budget).bytes),
             ("K2 gemv", gemv_struct(d, held).bytes),
             ("FFN seam", seam_struct(d, rows, k2=True).bytes),
-            (f"FFN moe ({area})", moe.bytes),
+            (f"FFN moe ({deciding(moe)})", moe[0].bytes),
         )
         found += [Demand(stage, tp, rows, width, size, budget - size) for stage, size in sizes]
     return tuple(found)
 
 
-def wq_b_per_workgroup(d: Dims, grid: int) -> int:
-    """wq_b tasks that the fullest workgroup runs."""
-    return cdiv(cdiv(d.q_rows, TILE_ROWS), grid)
+def wq_b_per_workgroup(d: Dims, span: int) -> int:
+    """wq_b tasks that the fullest of `span` workgroups runs."""
+    return cdiv(cdiv(d.q_rows, TILE_ROWS), span)
 
 
 def layer_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
@@ -125,23 +128,33 @@ def layer_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
     for tp in arch.tp:
         reasons += shape_reasons(model, tp)
     if not reasons:
+        reasons += residency_reasons(arch)
         reasons += grid_reasons(dims_of(model, arch.tp[0]), grid_of(arch))
         reasons += _unit_reasons(model, arch)
     return list(dict.fromkeys(reasons))
 
 
 def _unit_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
-    grid = grid_of(arch).workgroups
-    units = {tp: dims_of(model, tp).intermediate // TILE_ROWS for tp in arch.tp}
-    return [
-        Reason(
-            Code.GRID_TOO_SMALL,
-            f"TP{tp}: {n} shared-expert units of one pass exceed {grid} workgroups",
-            f"drop {tp} from the arch spec's tp list",
+    """Stages of K2 and the FFN half that hold at most one task, or at most two, a workgroup."""
+    grid, reasons = grid_of(arch).workgroups, []
+    for tp in arch.tp:
+        d = dims_of(model, tp)
+        needs = (
+            ("shared-expert units of one pass", d.intermediate // TILE_ROWS, 1),
+            ("wo_a tasks", d.o_rows // (2 * TILE_ROWS), 1),
+            ("router tasks", max(model.moe.experts, model.draft.experts) // TILE_ROWS * ROUTER_PARTS, 1),
+            ("wo_b and down tasks", d.hidden // TILE_ROWS, 2),
         )
-        for tp, n in units.items()
-        if n > grid
-    ]
+        reasons += [
+            Reason(
+                Code.GRID_TOO_SMALL,
+                f"TP{tp}: {n} {what} exceed {grid} workgroups, {most} each",
+                f"drop {tp} from the arch spec's tp list",
+            )
+            for what, n, most in needs
+            if n > most * grid
+        ]
+    return reasons
 
 
 def width_report(model: ModelSpec, arch: ArchSpec) -> WidthReport:

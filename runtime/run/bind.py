@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 
 from flymono.runtime.devices.base import Launch
+from flymono.runtime.plan import K1Plan
 from flymono.runtime.plan.abi import Argument
-from flymono.runtime.plan.k1 import K1Plan
 from flymono.specs.findings import UserError
 
 UNWRITTEN = 0xCB

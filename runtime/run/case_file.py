@@ -18,7 +18,6 @@ from flymono.runtime.plan import K1Plan
 from flymono.runtime.run import folder
 
 _PUBLISHED = "published."
-_RUNNER = frozenset({"scratch", "epoch"})  # made anew for every launch
 
 
 def save_inputs(

@@ -18,6 +18,7 @@ from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.run import case_file, folder, html, k1, table
 from flymono.runtime.run.result import RunResult
+from flymono.runtime.run.steps import Steps
 from flymono.runtime.weights import read_k1_weights, seeded_file
 from flymono.specs import Specs, UserError, load
 from flymono.specs.schema import ModelSpec
@@ -72,7 +73,7 @@ def the_model(specs: Specs) -> ModelSpec:
 def key_of(options: Options, specs: Specs, model: ModelSpec) -> BuildKey:
     """The build that the options name; a layer states what the options leave open."""
     arch = specs.arch.get(options.arch)
-    tp = options.tp if options.tp is not None else min(arch.tp) if arch else 1
+    tp = options.tp if options.tp is not None else arch.tp[0] if arch else 1
     ratio, fold, index = 2, True, False
     if options.layer is not None:
         ratio, fold, index = layer_kind(model, options.layer)
@@ -135,18 +136,24 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     """Everything from specs to verdicts; `--save` and `--report` write their files on the way."""
     from flymono.gen import api
 
-    ready = prepare(options, specs)
+    steps = Steps(f"K1 on {options.arch}")
+    with steps.step("read specs and weights, plan"):
+        ready = prepare(options, specs)
     plan = ready.plan
-    artefact = api.build(plan.key, ready.specs)
-    device = EmulatorDevice(ready.specs.arch[plan.key.arch], device_options(options))
+    steps.title = plan.key.id
+    with steps.step("generate, compile, check"):
+        artefact = api.build(plan.key, ready.specs)
+    device = EmulatorDevice(ready.specs.arch[plan.key.arch], device_options(options), progress=steps.count)
     given = k1.arguments_of(plan, ready.case, ready.weights)
     if options.save is not None:
         case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
-    done = k1.launch(plan, artefact, device, given)
+    with steps.step(f"execute on {plan.grid} workgroups"):
+        done = k1.launch(plan, artefact, device, given)
     if options.save is not None:
         folder.save(options.save, "outputs", plan.key.id, done.outputs(plan), {})
     numerics = ready.specs.numerics[plan.key.kind]
-    verdicts = k1.judge(plan, ready.case, ready.weights, ready.model, numerics, done)
+    with steps.step("compare with the reference"):
+        verdicts = k1.judge(plan, ready.case, ready.weights, ready.model, numerics, done)
     result = k1.result_of(plan, artefact, device.name, options.seed, ready.source, done, verdicts)
     if options.report is not None:
         html.write_html(result, options.report)
@@ -162,13 +169,11 @@ def device_options(options: Options) -> dict[str, object]:
 
 def run_and_print(options: Options) -> bool:
     """Run, print (a table, or JSON), and say whether every output is right."""
-    console = Console(stderr=options.json)
-    with console.status(f"K1 on {options.arch}: plan, build, execute, compare"):
-        result = run(options)
+    result = run(options)
     if options.json:
         print(json.dumps(result.to_json(), indent=2))
     else:
-        console.print(table.render(result, options.verbose))
+        Console().print(table.render(result, options.verbose))
     return result.ok
 
 

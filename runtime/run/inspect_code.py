@@ -28,7 +28,7 @@ def show(path: Path, opcodes: bool, disassemble: bool) -> bool:
     if disassemble:
         for pc, _, text in code.disassemble():
             print(f"{pc:6x}  {text}")
-    known = implemented_ops()
+    known = set(implemented_ops())
     counts = code.opcodes()
     missing = sorted(set(counts) - known)
     if opcodes:

@@ -35,7 +35,7 @@ def resources_line(result: RunResult) -> str:
     r, c = result.resources, result.counters
     loaded = sum(t.requested for t in result.traffic)
     stored = sum(t.stored for t in result.traffic)
-    rate = f", {c.instructions / c.seconds / 1e6:.1f} M a second" if c.seconds else ""
+    rate = f", {c.instructions / c.seconds / 1e6:.1f} M a core second" if c.seconds else ""
     return (
         f"{r['vgprs']} VGPR, {r['sgprs']} SGPR, {r['lds_bytes']:,} B LDS, {r['spills']} spills, "
         f"{r['instructions']:,} instructions; executed {c.instructions:,} wave instructions{rate}; "

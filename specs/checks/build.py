@@ -13,7 +13,7 @@ from ..schema import ArchSpec, BuildGroup, BuildSpec, ModelSpec
 from ..source import Source
 from .context import Context, repeats
 
-AXES = ("tp", "rows", "ratio", "fold", "index", "window", "timeline")
+AXES = ("tp", "rows", "ratio", "fold", "index", "window", "timeline", "draft")
 
 
 def check_build(source: Source, build: BuildSpec, context: Context) -> Iterator[Finding]:

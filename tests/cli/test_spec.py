@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flymono.cli import main as cli
-from flymono.specs import load
+from flymono.specs import ArchSpec, load
 from flymono.specs.tree import plain, read_text
 
 
@@ -126,3 +126,27 @@ def test_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("schema", "-o", str(tmp_path)) == 0
     assert run("schema", "--check", "-o", str(tmp_path)) == 0
     capsys.readouterr()
+
+
+def test_probe_verdicts_are_placed_in_the_spec(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler's verdicts (tested in tests/gen) become findings at the key that makes the claim."""
+    from flymono.gen import probes
+
+    def verdicts(arch: ArchSpec) -> tuple[probes.Verdict, ...]:
+        lds, bitop = ("workgroup", "lds_bytes"), ("capabilities", "bitop3")
+        return (
+            probes.Verdict(
+                "LDS of a workgroup", lds, True, arch.workgroup.lds_bytes <= 65536, "it admits 65536"
+            ),
+            probes.Verdict("capability bitop3", bitop, arch.has("bitop3"), True, ""),
+        )
+
+    monkeypatch.setattr(probes, "probe", verdicts)
+    assert run("check", "--probe", "--json", "--specs", str(copied)) == 2
+    found = [
+        (Path(f["file"]).name, f["line"], f["col"], f["code"]) for f in json.loads(capsys.readouterr().out)
+    ]
+    assert found == [("gfx942.yaml", 36, 11, "PROBE_ADMITS"), ("gfx950.yaml", 9, 14, "PROBE_REFUSES")]
+    assert run("check", "--specs", str(copied)) == 0

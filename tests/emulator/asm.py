@@ -307,7 +307,7 @@ def _ds(ins: Ins) -> bytes:
 
 def _mubuf(ins: Ins) -> bytes:
     vaddr, resource, soffset = ([*ins.src[:3], None, None, None])[:3]
-    data = ins.dst[0] if ins.dst else (ins.src[3] if len(ins.src) > 3 else None)
+    data = ins.src[3] if len(ins.src) > 3 else ins.dst[0] if ins.dst else None
     low = 0xE0000000 | oc.MUBUF[ins.name] << 18 | _field(ins.imm, 12, 0) | ins.offen << 12 | ins.idxen << 13
     low |= ins.sc0 << 14 | ins.sc1 << 15 | ins.nt << 17
     high = (0 if vaddr is None else _vgpr(vaddr)) | (0 if data is None else _vgpr(data)) << 8

@@ -9,147 +9,17 @@ reads.
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Iterator
 
-import numpy as np
 import opcodes as oc
-from asm import EXEC, INV_2PI, M0, VCC, Dpp, Inline, Ins, Literal, Operand, Sdwa, s, v
-from oracle import lanes, salu, valu, valu_float
-from oracle.state import LANES, State
-
-INTS = [
-    0,
-    1,
-    2,
-    3,
-    5,
-    7,
-    8,
-    15,
-    16,
-    31,
-    32,
-    33,
-    63,
-    64,
-    0x7F,
-    0x80,
-    0xFF,
-    0x100,
-    0x7FFF,
-    0x8000,
-    0xFFFF,
-    0x10000,
-    0x7FFFFF,
-    0x800000,
-    0xFFFFFF,
-    0x1000000,
-    0x7FFFFFFE,
-    0x7FFFFFFF,
-    0x80000000,
-    0x80000001,
-    0xFFFF8000,
-    0xFFFFFFFE,
-    0xFFFFFFFF,
-]
-FLOATS = [
-    0x00000000,
-    0x80000000,
-    0x00000001,
-    0x80000001,
-    0x007FFFFF,
-    0x807FFFFF,
-    0x00800000,
-    0x80800000,
-    0x00800001,
-    0x3F800000,
-    0xBF800000,
-    0x3F7FFFFF,
-    0x3F800001,
-    0x3F000000,
-    0x40000000,
-    0x3FC00000,
-    0x40200000,
-    0x4B000000,
-    0x4B000001,
-    0x4AFFFFFF,
-    0x4F000000,
-    0x4EFFFFFF,
-    0xCF000000,
-    0x4F7FFFFF,
-    0x4F800000,
-    0x7F7FFFFF,
-    0xFF7FFFFF,
-    0x7F000000,
-    0x7F800000,
-    0xFF800000,
-    0x7FC00000,
-    0xFFC00000,
-    0x7F800001,
-    0xFFA00000,
-    0x43E00000,
-    0x43E80000,
-    0x43E80001,
-    0x43700000,
-    0x43780000,
-    0x34000000,
-    0x33FFFFFF,
-    0x1A000000,
-    0x5A000000,
-    0x42FC0000,
-    0xC2FC0000,
-]
-INLINES: list[int | float] = [0, 1, 5, 32, 64, -1, -16, 0.5, -0.5, 1.0, -1.0, 2.0, -4.0, INV_2PI]
-EXECS = ["all", "random", "random", "sparse", "one", "none"]
-
-
-def rng_of(*key: object) -> random.Random:
-    return random.Random(zlib.crc32(repr(key).encode()))
-
-
-def word(rng: random.Random, floats: bool) -> int:
-    kind = rng.random()
-    if kind < 0.4:
-        return rng.choice(FLOATS if floats else INTS)
-    if floats and kind < 0.8:  # exponents near each other, so that sums cancel and round
-        return (
-            rng.getrandbits(1) << 31
-            | (rng.randrange(119, 137) << 23)
-            | rng.getrandbits(23) & rng.choice((-1, -4096))
-        )
-    if not floats and kind < 0.6:
-        return rng.randrange(64)
-    return rng.getrandbits(32)
-
-
-def exec_mask(rng: random.Random, shape: str) -> int:
-    return {
-        "all": (1 << 64) - 1,
-        "random": rng.getrandbits(64),
-        "sparse": rng.getrandbits(64) & rng.getrandbits(64),
-        "one": 1 << rng.randrange(64),
-        "none": 0,
-    }[shape]
-
-
-def random_state(rng: random.Random, floats: bool, shape: str = "all", rows: int = 24, lds: int = 0) -> State:
-    state = State()
-    for row in range(rows):
-        state.v[row] = [word(rng, floats) for _ in range(LANES)]
-    for index in range(102):
-        state.s[index] = word(rng, floats)
-    state.set_scalar(VCC, rng.getrandbits(64))
-    state.set_scalar(s(40, 2), rng.getrandbits(64))
-    state.set_scalar(EXEC, exec_mask(rng, shape))
-    state.set_scalar(M0, rng.getrandbits(32))
-    state.scc = rng.getrandbits(1)
-    state.lds = np.frombuffer(rng.randbytes(lds), np.uint8).copy()
-    return state
+from asm import EXEC, M0, VCC, Dpp, Inline, Ins, Literal, Operand, Sdwa, s, v
+from oracle import lanes, salu, valu, valu_float, valu_narrow
+from oracle.state import State
+from states import EXECS, INLINES, INTS, random_state, rng_of, word
 
 
 def _wide(kind: str) -> int:
-    return 2 if kind in ("b64", "i64") else 1
+    return 2 if kind in ("b64", "i64", "f64") else 1
 
 
 def _sources(rng: random.Random, vop: valu.Vop, vector_from: int) -> tuple[Operand, ...]:
@@ -191,11 +61,11 @@ def _short(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
     if "fma" in name and "k_" in name:
         return
     sources = _sources(rng, vop, 0)
-    if all(_wide(kind) == 1 for kind in vop.src) and vop.src[0] != "b16":
+    if all(_wide(kind) == 1 for kind in vop.src) and vop.src[0] not in ("b16", "f16"):
         yield Ins(name, dst, (Literal(word(rng, vop.src[0] == "f32")), *sources[1:]))
     if any(_wide(k) == 2 for k in vop.src) or vop.dst in ("b64", "carry64"):
         return
-    floats = vop.src[0] == "f32" and name != "v_cndmask_b32"
+    floats = vop.src[0] in ("f16", "f32") and name != "v_cndmask_b32"
     for _ in range(2):
         bits = rng.randrange(4) if floats else 0
         if vop.dst != "mask":
@@ -232,7 +102,7 @@ def _long(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
         sources = _sources(rng, vop, 3)
         if sum(isinstance(o, type(VCC)) and o.kind == "s" for o in sources) > 1:
             sources = (sources[0], *_sources(rng, vop, 0)[1:])  # one scalar read port
-        floats = sum(1 << i for i, kind in enumerate(vop.src) if kind == "f32")
+        floats = sum(1 << i for i, kind in enumerate(vop.src) if kind in valu.SIGN_BIT)
         neg, absolute = rng.randrange(8) & floats, rng.randrange(8) & floats
         if vop.bit and name != "v_div_fmas_f32":
             sources = (*_sources(rng, vop, 0), s(40, 2))
@@ -261,15 +131,30 @@ def _long(rng: random.Random, name: str, vop: valu.Vop) -> Iterator[Ins]:
         )
 
 
+def division_scale_cases() -> list[tuple[Ins, State]]:
+    """v_div_scale_f32 in its normal range; its corners are judged by whole quotients (test_division.py)."""
+    rng = rng_of("div_scale")
+    out = []
+    for first in (v(2), v(4)):
+        state = random_state(rng, "f32", "random")
+        for row in (2, 4):
+            state.v[row] = [rng.randrange(100, 150) << 23 | rng.getrandbits(23) for _ in range(64)]
+        for carry in (VCC, s(44, 2)):
+            out.append((Ins("v_div_scale_f32", (v(16), carry), (first, v(2), v(4)), enc="vop3sd"), state))
+    return out
+
+
 def vector_cases(name: str) -> list[tuple[Ins, State]]:
     """Instructions of one per-lane operation, each with a random state."""
+    if name == "v_div_scale_f32":
+        return division_scale_cases()
     rng, vop = rng_of("vector", name), valu.OPS[name.replace("v_cmpx_", "v_cmp_")]
     native = oc.native_encoding(name)
     instructions = list(_short(rng, name, vop)) if native in ("vop1", "vop2", "vopc") else []
     if not (name.startswith("v_fma") and name.endswith("k_f32")):
         instructions += _long(rng, name, vop)
-    floats = "f32" in vop.src
-    return [(ins, random_state(rng, floats, shape)) for ins in instructions for shape in rng.sample(EXECS, 2)]
+    domain = next((kind for kind in vop.src if kind in valu.SIGN_BIT), "int")
+    return [(ins, random_state(rng, domain, shape)) for ins in instructions for shape in rng.sample(EXECS, 2)]
 
 
 def _scalar_operand(rng: random.Random, bits: int, literal: bool) -> Operand:
@@ -301,7 +186,12 @@ def scalar_cases(name: str, count: int = 12) -> list[tuple[Ins, State]]:
 
 
 def _scalar(rng: random.Random, name: str) -> Ins:
-    fn_bits = 64 if name in salu.SAVEEXEC or name.endswith("cmov_b64") else salu.OPS.get(name, (None, 32))[1]
+    wide = (
+        name in salu.SAVEEXEC
+        or name in salu.WREXEC
+        or name in ("s_cmov_b64", "s_bitset0_b64", "s_bitset1_b64")
+    )
+    fn_bits = 64 if wide else salu.OPS.get(name, (None, 32))[1]
     widths = salu.operand_bits(name, fn_bits)
     encoding = oc.native_encoding(name)
     arity = 1 if encoding == "sop1" else 2
@@ -342,18 +232,30 @@ def packed_cases(name: str) -> list[tuple[Ins, State]]:
     return out
 
 
+def packed16_cases(name: str) -> list[tuple[Ins, State]]:
+    """VOP3P on halves: every op_sel, negation on floats, scalar and shared sources."""
+    rng, out = rng_of("packed16", name), []
+    arity = 3 if "mad" in name or "fma" in name else 2
+    floats = name.endswith("f16")
+    for _ in range(12):
+        sources: list[Operand] = [v(rng.randrange(10)) for _ in range(arity)]
+        if rng.random() < 0.3:
+            sources[rng.randrange(arity)] = s(8 + rng.randrange(8))
+        masks = [rng.randrange(1 << arity) for _ in range(4)]
+        ins = Ins(name, (v(rng.choice((0, 16))),), tuple(sources), op_sel=masks[0], op_sel_hi=masks[1],
+                  neg=masks[2] if floats else 0, neg_hi=masks[3] if floats else 0)  # fmt: skip
+        out.append((ins, random_state(rng, "f16" if floats else "int", rng.choice(EXECS))))
+    return out
+
+
 VECTOR_NAMES = sorted(
     set(valu.OPS) & (set(oc.VOP1) | set(oc.VOP2) | set(oc.VOPC) | set(oc.VOP3) | set(oc.VOP3SD))
 )
 CMPX_NAMES = sorted(n.replace("v_cmp_", "v_cmpx_") for n in valu.OPS if n.startswith("v_cmp_"))
 SCALAR_NAMES = sorted(
-    (
-        set(salu.OPS)
-        | set(salu.SAVEEXEC)
-        | set(oc.SOPK)
-        | {"s_cmov_b32", "s_cmov_b64", "s_bitset0_b32", "s_bitset1_b32"}
-    )
-    - {"s_getreg_b32", "s_setreg_b32"}
-)
+    (set(salu.OPS) | set(salu.SAVEEXEC) | set(salu.WREXEC) | set(oc.SOPK) | {"s_cmov_b32", "s_cmov_b64"}
+     | {f"s_bitset{bit}_b{bits}" for bit in (0, 1) for bits in (32, 64)}) - {"s_getreg_b32", "s_setreg_b32"}
+)  # fmt: skip
 PACKED_NAMES = sorted(valu_float.PACKED)
+PACKED16_NAMES = sorted(valu_narrow.PACKED16)
 LANE_NAMES = sorted(lanes.OPS)

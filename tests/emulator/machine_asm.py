@@ -1,7 +1,7 @@
-"""A few instructions of gfx942 / gfx950 as code words, and a way to launch them: what the machine's tests need.
+"""A few instructions of gfx942 / gfx950 as code words, and a way to launch them, for the machine's tests.
 
-No assembler is at hand where the tests run, so each function writes one encoding (CDNA3 ISA, chapter 12). The decoder
-is tested elsewhere against LLVM; here a wrong word shows as a wrong disassembly in the first failing test.
+No assembler is at hand where the tests run, so each function writes one encoding (CDNA3 ISA, chapter 12). The
+decoder is tested elsewhere against LLVM; a wrong word here shows as a wrong disassembly in a failing test.
 """
 
 from __future__ import annotations
@@ -125,15 +125,22 @@ def v_cmp_eq_u32(a: int, b: int) -> list[int]:
 
 
 # ---- memory
-def flat(op: int, addr: int, data: int, saddr: int, dst: int, offset: int = 0, sc0: int = 0, sc1: int = 0) -> list[int]:
-    return [0xDC000000 | op << 18 | sc1 << 25 | sc0 << 16 | 2 << 14 | offset & 0x1FFF, addr | data << 8 | saddr << 16 | dst << 24]
+def flat(
+    op: int, addr: int, data: int, saddr: int, dst: int, offset: int = 0, sc0: int = 0, sc1: int = 0
+) -> list[int]:
+    return [
+        0xDC000000 | op << 18 | sc1 << 25 | sc0 << 16 | 2 << 14 | offset & 0x1FFF,
+        addr | data << 8 | saddr << 16 | dst << 24,
+    ]
 
 
 def global_load(dst: int, addr: int, saddr: int, offset: int = 0, dwords: int = 1, **scope: int) -> list[int]:
     return flat({1: 0x14, 2: 0x15, 3: 0x16, 4: 0x17}[dwords], addr, 0, saddr, dst, offset, **scope)
 
 
-def global_store(addr: int, data: int, saddr: int, offset: int = 0, dwords: int = 1, **scope: int) -> list[int]:
+def global_store(
+    addr: int, data: int, saddr: int, offset: int = 0, dwords: int = 1, **scope: int
+) -> list[int]:
     return flat({1: 0x1C, 2: 0x1D, 3: 0x1E, 4: 0x1F}[dwords], addr, data, saddr, 0, offset, **scope)
 
 
@@ -168,15 +175,37 @@ class Launch:
         self.counts = {pc: n for pc, _, n, _ in raw["grids"][0]["counts"]}
 
 
-def run(code: bytes, buffers: Sequence[tuple[str, Any]] = (), *, arch: str = "gfx942", grid: int = 1, waves: int = 1,
-        lds: int = 0, kernarg: int = 0, vgprs: int = 32, read_only: Sequence[str] = (), regions: Sequence[tuple[str, int, int]] = (),
-        stages: Sequence[tuple[str, int, int]] = (), **options: Any) -> Launch:  # fmt: skip
+def run(
+    code: bytes,
+    buffers: Sequence[tuple[str, Any]] = (),
+    *,
+    arch: str = "gfx942",
+    grid: int = 1,
+    waves: int = 1,
+    lds: int = 0,
+    kernarg: int = 0,
+    vgprs: int = 32,
+    read_only: Sequence[str] = (),
+    regions: Sequence[tuple[str, int, int]] = (),
+    stages: Sequence[tuple[str, int, int]] = (),
+    **options: Any,
+) -> Launch:
     """Start ``code`` at its first word. s[0:1] is ``kernarg``, s2 the workgroup, v0 the work-item."""
     from flymono.emulator.device import span_of
 
     spans = [(n, *span_of(m), n not in read_only, list(regions)) for n, m in buffers]
-    spec = {"kernel": "test", "text": code, "entry": 0, "workgroups": grid, "workitems": 64 * waves, "lds_bytes": lds,
-            "vgprs": vgprs, "accum_offset": vgprs, "kernarg": kernarg, "stages": list(stages)}  # fmt: skip
+    spec = {
+        "kernel": "test",
+        "text": code,
+        "entry": 0,
+        "workgroups": grid,
+        "workitems": 64 * waves,
+        "lds_bytes": lds,
+        "vgprs": vgprs,
+        "accum_offset": vgprs,
+        "kernarg": kernarg,
+        "stages": list(stages),
+    }
     return Launch(_core.run(arch, options, spans, [spec], None))
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 from asm import EXEC, VCC, Inline, Ins, program, s
-from cases import random_state, rng_of
 from differ import core
 from oracle.state import State
+from states import random_state, rng_of
 
 END = Ins("s_endpgm")
 BRANCHES = {

@@ -5,11 +5,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from asm import Inline, Ins, Sdwa, v
-from cases import random_state, rng_of
 from differ import check, core, encode, implemented
 from oracle import softfloat as sf
 from oracle.convert import flavour
 from oracle.state import State
+from states import random_state, rng_of
 from test_oracle_formats import boundaries
 
 DTYPES = {

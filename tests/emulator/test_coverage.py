@@ -29,13 +29,51 @@ KERNEL_OPERATIONS = words("""
 """)
 
 
+# Implemented, in no decode kernel, and without an oracle: (pattern, why). Remove a line when its oracle is
+# written.
+UNCHECKED = (
+    (r"(flat|scratch)_", "address forms only: the data paths are those of global_*, which are checked"),
+    (r".*_d16(_hi)?$", "whether the other half is kept or zeroed is not settled by the facts"),
+    (
+        r"(ds|global|buffer)_(atomic_)?(add|min|max|pk_add)_(rtn_)?(f32|f64|f16|bf16)$",
+        "float atomics: rounding mode",
+    ),
+    (r"global_load_lds_", "counts and addresses are launch matters"),
+    (
+        r"s_(dcache|icache|memtime|memrealtime|getreg|setreg|setprio|trap|ttracedata|wakeup)",
+        "no value to compare",
+    ),
+    (r"s_(getpc|setpc|swappc)_b64$", "absolute code addresses"),
+    (r"s_buffer_load_", "the same loads as s_load with a descriptor"),
+    (r"buffer_(inv|wbl2)$", "cache operations: no value"),
+    (r"v_(exp|log|rcp|rsq|sqrt|fma|max3|min3)_f16$|v_pk_(maximum3|minimum3)_f16$", "f16 is in no kernel"),
+    (
+        r"v_(med3_[iu]16|mad_[iu]16|mad_i64_i32|mul_legacy_f32|sat_pk_u8_i16|nop|fract_f32|sin_f32|cos_f32)$",
+        "rare",
+    ),
+    (r"v_cvt_(rpi_i32_f32|sr_(fp8|bf8)_f32)$", "stochastic and odd rounding"),
+    (
+        r"v_cvt_scalef32_pk_(bf16_fp4|f16_\w+|fp4_\w+|bf8_\w+|fp8_\w+)$",
+        "scaled packs of other widths",
+    ),
+    (r"v_fma_mix|v_pack_b32_f16|v_cvt_pk_[iu]16_[iu]32$", "mixed precision and 16-bit packs: in no kernel"),
+    (r"v_accvgpr_", "moves between register files"),
+)
+
+
+def encodable(name: str) -> bool:
+    return any(name in table for table in oc.TABLES.values())
+
+
 def has_oracle(name: str) -> bool:
     if machine.knows(name.replace("v_cmpx_", "v_cmp_")) or name in SCALAR_NAMES:
         return True
+    if not encodable(name):
+        return False
     if name.startswith("ds_"):
-        return any(p.match(name) for p in (ds._SINGLE, ds._DOUBLE, ds._ATOMIC))
+        return any(pattern.match(name) for pattern in (ds._SINGLE, ds._DOUBLE, ds._ATOMIC, ds._HIGH))
     if name.startswith("v_mfma_"):
-        return bool(mfma._NAME.match(name)) and (name in oc.MAI or name in oc.MAI_SCALE)
+        return bool(mfma._NAME.match(name))
     return bool(vmem._WIDTH.search(name) or vmem._ATOMIC.match(name)) and not name.startswith("s_buffer")
 
 
@@ -44,12 +82,11 @@ def test_the_oracle_covers_what_decode_kernels_use() -> None:
 
 
 def test_every_operation_of_the_core_has_a_second_opinion() -> None:
-    """Lists what has none; a new operation needs an oracle, or a line in UNCHECKED that says why not."""
+    """A new operation needs an oracle, or a line in UNCHECKED that says why not; no line may be idle."""
     missing = {name for name in implemented_names() if not has_oracle(name) and name not in CONTROL}
-    assert missing <= UNCHECKED, sorted(missing - UNCHECKED)
-
-
-UNCHECKED: set[str] = set()
+    matched = {name: [p for p, _ in UNCHECKED if re.match(p, name)] for name in missing}
+    assert not sorted(name for name, patterns in matched.items() if not patterns)
+    assert {p for patterns in matched.values() for p in patterns} == {p for p, _ in UNCHECKED}
 
 
 def test_mnemonics_are_spelt_as_the_manual_does() -> None:

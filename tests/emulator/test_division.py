@@ -8,8 +8,8 @@ divides right.
 import numpy as np
 import pytest
 from asm import VCC, Inline, Ins, program, s, v
-from cases import FLOATS, rng_of, word
 from oracle import softfloat as sf
+from states import FLOATS, rng_of, word
 
 from flymono.emulator.execute import execute
 

@@ -2,9 +2,9 @@
 
 import pytest
 from asm import Ins, Reg, encode, v
-from cases import EXECS, random_state, rng_of
 from differ import check, core, implemented
 from oracle.state import LANES, State
+from states import EXECS, random_state, rng_of
 
 LDS_BYTES = 8192
 READS = {
@@ -18,6 +18,8 @@ READS = {
     "ds_read_i16": 2,
 }
 WRITES = {
+    "ds_write_b8_d16_hi": 1,
+    "ds_write_b16_d16_hi": 2,
     "ds_write_b8": 1,
     "ds_write_b16": 2,
     "ds_write_b32": 4,
@@ -35,20 +37,19 @@ DOUBLES = {
     "ds_write2st64_b32": 256,
     "ds_write2st64_b64": 512,
 }
+_KINDS = dict.fromkeys(("add", "sub", "rsub", "inc", "dec"), "u")
+_KINDS |= dict.fromkeys(("and", "or", "xor", "mskor", "cmpst", "wrxchg"), "b") | dict.fromkeys(
+    ("min", "max"), "iu"
+)
 ATOMICS = [
-    "ds_add_u32",
-    "ds_sub_u32",
-    "ds_or_b32",
-    "ds_and_b32",
-    "ds_xor_b32",
-    "ds_min_i32",
-    "ds_max_i32",
-    "ds_min_u32",
-    "ds_max_u32",
-    "ds_add_rtn_u32",
-    "ds_or_rtn_b32",
-    "ds_wrxchg_rtn_b32",
+    f"ds_{name}_{rtn}{kind}{bits}"
+    for name, kinds in _KINDS.items()
+    for kind in kinds
+    for rtn in ("", "rtn_")
+    for bits in (32, 64)
+    if rtn or name != "wrxchg"
 ]
+COMMUTE = ("add", "and", "or", "xor", "min", "max")
 
 
 def _need(name: str) -> None:
@@ -118,9 +119,7 @@ def test_two_addresses(name: str) -> None:
                 else [step * rng.randrange(2048 // step - 1) for _ in range(LANES)]
             )
             if "write" in name and abs(first - second) * stride < step * LANES:
-                second = (first + step * LANES // stride + 1) % (6144 // stride)
-                if abs(first - second) * stride < step * LANES:
-                    continue
+                continue  # lanes would meet
             width = size // 4
             src: tuple[Reg, ...] = (v(0),)
             src += (v(4, width), v(8, width)) if "write" in name else ()
@@ -132,18 +131,27 @@ def test_two_addresses(name: str) -> None:
 
 @pytest.mark.parametrize("name", ATOMICS)
 def test_atomics(name: str) -> None:
-    """Distinct addresses with and without return; without return also colliding ones (the operations
-    commute)."""
+    """Distinct addresses with and without return; without return also colliding ones where operations
+    commute."""
     _need(name)
-    dst = (v(16),) if "_rtn_" in name else ()
-    addresses = _distinct(name, 4, LDS_BYTES - 1024)
+    width, rng = int(name[-2:]) // 32, rng_of("atomic", name)
+    dst = (v(16, width),) if "_rtn_" in name else ()
+    two = name.split("_")[1] in ("mskor", "cmpst")
+    src = (v(0), v(4, width), v(8, width)) if two else (v(0), v(4, width))
+    addresses = _distinct(name, 4 * width, LDS_BYTES - 1024)
     for shape in ("all", "random"):
-        check("gfx942", Ins(name, dst, (v(0), v(4)), imm=64), _state(name, shape, addresses))
-    if not dst:
+        state = _state(name, shape, addresses)
+        for lane in range(0, LANES, 2):  # half of the lanes hold what memory holds, or one beside it
+            at = addresses[lane] + 64
+            state.v[4, lane] = int.from_bytes(state.lds[at : at + 4].tobytes(), "little") + rng.choice(
+                (0, 0, 1)
+            )
+            if width == 2:
+                state.v[5, lane] = int.from_bytes(state.lds[at + 4 : at + 8].tobytes(), "little")
+        check("gfx942", Ins(name, dst, src, imm=64), state)
+    if not dst and name.split("_")[1] in COMMUTE:
         check(
-            "gfx942",
-            Ins(name, dst, (v(0), v(4))),
-            _state(name, "random", [16 * (lane % 5) for lane in range(LANES)]),
+            "gfx942", Ins(name, dst, src), _state(name, "random", [16 * (lane % 5) for lane in range(LANES)])
         )
 
 

@@ -5,9 +5,10 @@ import itertools
 
 import pytest
 from asm import EXEC, M0, Dpp, Inline, Ins, Sdwa, s, v
-from cases import exec_mask, random_dpp, random_state, rng_of
+from cases import random_dpp
 from differ import check, core, implemented
 from oracle.lanes import dpp_lane
+from states import exec_mask, random_state, rng_of
 
 CONTROLS = [
     *range(0x100),

@@ -6,14 +6,19 @@ scope (sc1) and a wait stands where the rules need one: vmcnt(0) orders two acce
 
 import numpy as np
 import pytest
-from handwritten import PROLOGUE, A, B, C, assemble, constant, load, loop_until_one, role, store, wait
+from handwritten import END, PROLOGUE, A, B, C, assemble, constant, load, loop_until_one, role, store, wait
 from programs import ARCHS, launch
 
-SCHEDULES = [
-    (order, seed)
-    for order in ("linear", "reversed", "random")
-    for seed in range(4 if order == "random" else 1)
-]
+_RUNS = (
+    ("linear", 0, 4096, "late"),
+    ("reversed", 0, 4096, "late"),
+    ("linear", 0, 1, "early"),
+    ("random", 1, 1, "late"),
+    ("random", 2, 2, "random"),
+    ("random", 3, 5, "random"),
+    ("random", 4, 3, "early"),
+)
+SCHEDULES = [dict(zip(("order", "seed", "quantum", "sampling"), run, strict=True)) for run in _RUNS]
 ROOM = 1024  # bytes of one result slot: 256 threads
 
 
@@ -23,9 +28,9 @@ def outcomes(arch: str, groups: int, *roles: tuple) -> tuple[set[tuple[int, ...]
     code = assemble(arch, *PROLOGUE, *(ins for body in roles for ins in body))
     seen: set[tuple[int, ...]] = set()
     finals = []
-    for order, seed in SCHEDULES:
+    for options in SCHEDULES:
         x, y, r = np.zeros(256, np.int32), np.zeros(256, np.int32), np.full(4 * 256, -1, np.int32)
-        launch(arch, "blank", (x, y, r), 0, groups, code, order=order, seed=seed)
+        launch(arch, "blank", (x, y, r), 0, groups, code, **options)
         seen |= {tuple(int(value) for value in row) for row in r.reshape(4, 256).T}
         finals.append((x, y))
     return seen, *map(np.array, zip(*finals, strict=True))
@@ -139,7 +144,7 @@ def test_starved_workgroup(arch: str) -> None:
 def test_schedules_differ_between_seeds() -> None:
     """Random order is random: over a few seeds the pollers need different numbers of instructions."""
     code = assemble(
-        "gfx942", *PROLOGUE, *role(3, ONE, store(A, 2), wait(), store(B, 2)), *loop_until_one(3, B)
+        "gfx942", *PROLOGUE, *role(3, ONE, store(A, 2), wait(), store(B, 2)), *loop_until_one(3, B), END
     )
     counts = set()
     for seed in range(6):

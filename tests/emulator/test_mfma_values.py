@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from asm import EXEC, Inline, Ins, Reg, encode, v
-from cases import exec_mask, random_state, rng_of
 from differ import check, core, implemented
 from oracle import mfma as om
 from oracle.state import State
+from states import exec_mask, random_state, rng_of
 from test_mfma_layout import TABLES, Table, pack
 
 from flymono.emulator.execute import execute
@@ -15,6 +15,15 @@ PLAIN = [(t.name, t.arch) for t in TABLES] + [
     ("v_mfma_f32_16x16x32_bf8_fp8", "gfx942"),
     ("v_mfma_f32_16x16x32_fp8_bf8", "gfx950"),
     ("v_mfma_f32_4x4x4_16b_f16", "gfx942"),
+    ("v_mfma_f32_4x4x4_16b_bf16", "gfx942"),
+    ("v_mfma_f32_16x16x4_4b_f16", "gfx942"),
+    ("v_mfma_f32_16x16x4_4b_bf16", "gfx942"),
+    ("v_mfma_i32_16x16x32_i8", "gfx942"),
+    ("v_mfma_i32_32x32x16_i8", "gfx942"),
+    ("v_mfma_i32_32x32x32_i8", "gfx950"),
+    ("v_mfma_f32_32x32x8_f16", "gfx942"),
+    ("v_mfma_f32_32x32x16_f16", "gfx950"),
+    ("v_mfma_f32_32x32x16_bf8_fp8", "gfx950"),
 ]
 
 

@@ -7,10 +7,10 @@ import struct
 import ml_dtypes
 import numpy as np
 import pytest
-from cases import FLOATS, rng_of, word
 from oracle import machine
 from oracle import softfloat as sf
 from oracle.convert import flavour, from_small, to_small
+from states import FLOATS, rng_of, word
 
 SMALL = {
     "e4m3": (sf.E4M3, ml_dtypes.float8_e4m3fn),

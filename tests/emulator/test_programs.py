@@ -3,7 +3,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from programs import ARCHS, expected, launch
+from programs import ARCHS, code_objects, expected, launch
+
+from flymono.emulator import EmulationError, Emulator
 
 ORDERS = ("linear", "reversed", "random")
 both = pytest.mark.parametrize("arch", ARCHS)
@@ -27,7 +29,7 @@ def test_traffic_is_counted(arch: str) -> None:
     a, b, c = np.zeros(1024, np.float32), np.zeros(1024, np.float32), np.zeros(1024, np.float32)
     traffic = launch(arch, "vadd", (a, b, c), 1024).traffic
     assert traffic["a"].requested == traffic["b"].requested == traffic["c"].requested == 4096
-    assert traffic["a"].unique == 4096
+    assert traffic["a"].unique_loaded == 4096 and traffic["c"].unique_stored == 4096
 
 
 @both
@@ -144,5 +146,68 @@ def test_both_archs_agree() -> None:
     for arch in ARCHS:
         out = np.zeros(4, np.float32)
         launch(arch, "reduce", (x, out, 0), 0, groups=4)
+        outs.append(out)
+    assert np.array_equal(*outs)
+
+
+@both
+def test_findings_name_the_region(arch: str) -> None:
+    """A flag nobody sets: the report names the polled buffer, its region, and the waves that wait."""
+    emulator = Emulator(arch)
+    data, out, flag = np.zeros(256, np.int32), np.zeros(512, np.int32), np.zeros(4, np.int32)
+    for name, array in (("data", data), ("out", out), ("flags", flag)):
+        emulator.register(name, array)
+    emulator.name_regions("flags", [("spare", 0, 8), ("stage ready", 8, 8)])
+    with pytest.raises(EmulationError) as error:
+        emulator.launch(code_objects(arch)["handoff"], "handoff", 2, (data, out, flag.ctypes.data + 8, 77))
+    stuck = [finding for finding in error.value.findings if finding.buffer == "flags"]
+    assert stuck and all(finding.region == "stage ready" for finding in stuck)
+    assert "stage ready" in str(error.value) and error.value.result.instructions > 0
+
+
+@both
+def test_a_read_only_buffer_is_not_written(arch: str) -> None:
+    emulator = Emulator(arch)
+    a, b, c = (np.ones(1024, np.float32) for _ in range(3))
+    for name, array, writable in (("a", a, True), ("b", b, True), ("c", c, False)):
+        emulator.register(name, array, writable=writable)
+    with pytest.raises(EmulationError) as error:
+        emulator.launch(code_objects(arch)["vadd"], "vadd", 1, (a, b, c, 1024))
+    assert all(finding.text.startswith("global_store") for finding in error.value.findings)
+    assert (c == 1).all()
+
+
+@both
+def test_stage_counters(arch: str) -> None:
+    """Instructions of two PC ranges add up to the launch."""
+    code = code_objects(arch)["vadd"]
+    middle = code.disassemble("vadd")[8][0]
+    emulator = Emulator(arch)
+    arrays = [np.zeros(1024, np.float32) for _ in range(3)]
+    for name, array in zip("abc", arrays, strict=True):
+        emulator.register(name, array)
+    stages = (("head", 0, middle), ("tail", middle, code.kernels["vadd"].end))
+    result = emulator.launch(code, "vadd", 1, (*arrays, 1024), stages=stages)
+    counts = {name: stage.instructions for name, stage in result.by_stage.items()}
+    assert counts["head"] == 8 * 4 and counts["head"] + counts["tail"] == result.instructions
+    assert sum(result.by_pc.values()) == result.instructions
+
+
+@both
+def test_vadd_under_every_sampling(arch: str) -> None:
+    """When a load looks at memory changes nothing for a correct kernel."""
+    for sampling in ("late", "early", "random"):
+        a, b, c = (np.arange(1024, dtype=np.float32) for _ in range(3))
+        launch(arch, "vadd", (a, b, c), 1024, sampling=sampling, seed=1)
+        assert np.array_equal(c, a + b)
+
+
+@both
+def test_without_checks_the_results_are_the_same(arch: str) -> None:
+    x = np.arange(1024, dtype=np.float32)
+    outs = []
+    for check in (True, False):
+        out = np.zeros(4, np.float32)
+        launch(arch, "reduce", (x, out, 0), 0, groups=4, check=check)
         outs.append(out)
     assert np.array_equal(*outs)

@@ -1,12 +1,13 @@
 """Scalar and vector memory of the core against the oracle: widths, offsets, bounds, atomics, cache bits."""
 
 import numpy as np
+import opcodes as oc
 import pytest
 from asm import EXEC, Inline, Ins, Operand, Reg, encode, s, v
-from cases import random_state, rng_of
 from differ import ROWS, implemented
 from oracle import vmem
 from oracle.state import LANES, State
+from states import random_state, rng_of
 
 from flymono.emulator.execute import execute
 
@@ -14,7 +15,7 @@ BYTES = 16384
 WAIT = Ins("s_waitcnt", imm=0)
 LOADS = ["dword", "dwordx2", "dwordx3", "dwordx4", "ubyte", "sbyte", "ushort", "sshort"]
 STORES = ["dword", "dwordx2", "dwordx3", "dwordx4", "byte", "short"]
-ATOMICS = ["add", "sub", "smin", "umin", "smax", "umax", "and", "or", "xor", "swap", "cmpswap"]
+ATOMICS = [f"{name}{size}" for size in ("", "_x2") for name in oc._ATOMICS]
 
 
 def _need(name: str) -> None:
@@ -182,24 +183,31 @@ def test_global(width: str, scalar_base: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ATOMICS)
-def test_global_atomics(name: str) -> None:
-    full = f"global_atomic_{name}"
+@pytest.mark.parametrize("family", ["global", "buffer"])
+def test_atomics(family: str, name: str) -> None:
+    """With and without return; compare-and-swap meets and misses; buffer lanes out of range are dropped."""
+    full = f"{family}_atomic_{name}"
     _need(full)
-    data, rng = buffer_bytes(6), rng_of(full)
+    data, rng, width = buffer_bytes(6), rng_of(full), 2 if name.endswith("_x2") else 1
     for returns in (False, True):
         for shape in ("all", "random", "none"):
             state = random_state(rng, False, shape)
             _pair(state, 4, data.ctypes.data)
-            state.v[0] = [4 * slot for slot in rng.sample(range(BYTES // 4), LANES)]
-            if name == "cmpswap":  # half of the lanes hold what memory holds
-                words = data.view(np.uint32)
-                state.v[3] = [words[int(a) // 4] if lane % 2 else 7 for lane, a in enumerate(state.v[0])]
-            dst = (v(16),) if returns else ()
-            both(
-                Ins(full, dst, (v(0), s(4, 2), v(2, 2) if name == "cmpswap" else v(2)), sc0=returns),
-                state,
-                data,
-            )
+            state.v[0] = [4 * width * slot for slot in rng.sample(range(BYTES // (4 * width)), LANES)]
+            words = data.view(np.uint32)
+            for lane in range(0, LANES, 2):  # half of the lanes compare with what memory holds
+                for i in range(width):
+                    state.v[2 + width + i, lane] = words[int(state.v[0, lane]) // 4 + i]
+            operand = v(2, width * (2 if "cmpswap" in name else 1))
+            dst = (v(16, width),) if returns else ()
+            if family == "global":
+                src: tuple[Operand, ...] = (v(0), s(4, 2), operand)
+            else:
+                resource = _resource(state, 8, data.ctypes.data, BYTES)
+                state.v[0, 7] = BYTES + 8 * 5
+                src = (v(0), resource, None, operand)
+                dst = (v(2, width),) if returns else ()  # MUBUF has one data field: the old value replaces it
+            both(Ins(full, dst, src, sc0=returns, offen=family == "buffer"), state, data)
 
 
 def test_colliding_atomics_count_every_lane() -> None:

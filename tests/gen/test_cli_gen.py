@@ -75,6 +75,7 @@ def test_gen_writes_files_and_check_compares(tmp_path: Path, capsys: Output) -> 
     [
         (["gen"], "which build?"),
         (["gen", "k1"], "which build?"),
+        (["gen", "--arch", "gfx942"], "fix: flymono gen k1 --arch gfx942"),
         (["gen", "k1", "--arch", "gfx94"], "no arch spec is named `gfx94`"),
         (["gen", "--build", "nothing-like-it"], "no shipped build matches 'nothing-like-it'"),
         (["gen", "--build", ID942, "--arch", "gfx942"], "exclude each other"),

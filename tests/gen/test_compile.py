@@ -244,3 +244,17 @@ def test_switching_packed_f32_off_avoids_the_erratum(settings: Settings, compile
 
     assert not [i for i in artefact.instructions if i.mnemonic.startswith("v_pk_fma")]
     assert len([i for i in artefact.instructions if i.mnemonic.startswith(("v_fma", "v_fmac"))]) == 2
+
+
+def test_an_operation_of_a_raw_builder_in_a_helper_names_helper_and_template(
+    settings: Settings, compiler: Compiler
+) -> None:
+    """The place is the statement of the helper (the branch, for one inside it), then the kernel's line."""
+    (text,) = fails(unit("lacks_op_in_helper.py.j2"), settings, compiler, CompileError)
+
+    source = (TEMPLATES / "lacks_op_in_helper.py.j2").read_text().splitlines()
+    helper, kernel = (
+        1 + next(n for n, x in enumerate(source) if part in x) for part in ("if bits", "= swap(")
+    )
+    assert f"(templates/lacks_op_in_helper.py.j2:{helper}), from " in text
+    assert f"(templates/lacks_op_in_helper.py.j2:{kernel})" in text

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from flymono.gen import goldens
 from flymono.gen.api import build
@@ -37,6 +38,28 @@ def test_the_figures_are_the_golden_ones(name: str, specs: Specs, golden: Golden
     artefact = build(BuildKey.parse(name), specs, k1_store)
 
     golden(f"builds/{name}.figures.json", goldens.figures_text(artefact))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", goldens.DEMO)
+def test_the_outputs_are_the_golden_ones(name: str, specs: Specs, golden: Golden, k1_store: Path) -> None:
+    """Seeded inputs on the emulator, in check mode: bits may only change on purpose."""
+    pytest.importorskip("flymono.emulator._core")
+    from flymono.runtime.devices.emulator import EmulatorDevice
+    from flymono.runtime.run import k1
+    from flymono.runtime.run.command import Options, prepare
+
+    key = BuildKey.parse(name)
+    ready = prepare(Options(arch=key.arch, tp=key.tp, rows=key.rows), specs)
+    device = EmulatorDevice(specs.arch[key.arch], {"seed": 0})
+    given = k1.arguments_of(ready.plan, ready.case, ready.weights, 3)
+    done = k1.launch(ready.plan, build(key, specs, k1_store), device, given)
+    outputs = {
+        n: t.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        for n, t in done.outputs(ready.plan).items()
+    }
+
+    golden(f"builds/{name}.outputs.json", goldens.outputs_text(outputs))
 
 
 def test_no_golden_is_left_over(repo: Path) -> None:

@@ -43,6 +43,11 @@ def test_the_header_names_template_specs_costs_and_command() -> None:
         assert part in top
 
 
+def test_the_header_names_where_reasons_are() -> None:
+    assert "flymono plan show X" in header(replace(unit(), reasons="flymono plan show X"))
+    assert "Why each number" not in header(unit())
+
+
 def test_no_path_date_or_host_enters_the_text(tmp_path: Path) -> None:
     source = render(unit(), TEMPLATES).source
 

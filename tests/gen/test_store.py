@@ -21,7 +21,8 @@ from flymono.gen import build as build_module
 from flymono.gen import store as store_module
 from flymono.gen.build import Settings, build, build_all
 from flymono.gen.compiler import Compiler
-from flymono.gen.findings import StoreError
+from flymono.gen.findings import CompileError, StoreError
+from flymono.gen.linker import Linker
 from flymono.gen.render import render
 from flymono.gen.store import Artefact, Store, key_of, load
 
@@ -101,6 +102,38 @@ def test_all_damage_is_listed(artefact: Artefact) -> None:
         load(artefact.folder)
     assert len(caught.value.findings) == 2
     assert "kernel.s is missing" in str(caught.value)
+
+
+def test_loading_a_damaged_folder_by_its_path_moves_nothing(artefact: Artefact) -> None:
+    (artefact.folder / "kernel.s").write_text("")
+
+    with pytest.raises(StoreError, match="--force builds it again"):
+        load(artefact.folder)
+    assert artefact.folder.is_dir()
+
+
+def test_force_builds_again_and_leaves_one_folder(
+    artefact: Artefact, settings: Settings, compiler: Compiler
+) -> None:
+    (artefact.folder / "kernel.s").write_text("")
+    settings.force = True
+    again, cached = build(unit(), settings, compiler)
+
+    assert not cached
+    assert load(again.folder).manifest == artefact.manifest
+    assert [p.name for p in settings.store.root.iterdir() if not p.name.startswith(".")] == [
+        again.folder.name
+    ]
+
+
+def test_folders_follow_the_umask(settings: Settings, compiler: Compiler) -> None:
+    old = os.umask(0o027)
+    try:
+        folder = build(unit(), settings, compiler)[0].folder
+    finally:
+        os.umask(old)
+
+    assert folder.stat().st_mode & 0o777 == 0o750
 
 
 def test_a_folder_without_a_manifest_is_no_artefact(artefact: Artefact) -> None:
@@ -237,6 +270,15 @@ def test_a_server_that_outlives_its_parent_would_be_a_leak(settings: Settings) -
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children.read_text().split()]
 
     assert len([c for c in commands if b"flymono.gen.worker" in c]) <= 1, "only the session's own server"
+
+
+def test_a_compiler_that_was_ended_does_not_start_again(linker: Linker, settings: Settings) -> None:
+    server = Compiler(linker)
+    server.end()
+
+    with pytest.raises(CompileError, match="GEN_INTERRUPTED"):
+        build(unit(), settings, server)
+    assert server.process is None
 
 
 def test_the_default_root_is_the_environment_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from running import build_id, launch, options, wrong
 
+from flymono.gen import api
 from flymono.runtime.plan import BuildKey, Unsupported, plan_k1
 from flymono.runtime.run.command import prepare
-from flymono.specs import default_root, load
+from flymono.specs import UserError, default_root, load
 
 
 def edited(tmp_path: Path, arch: str, old: str, new: str) -> Path:
@@ -41,8 +42,17 @@ def test_an_lds_too_small_is_refused_with_the_stage(tmp_path: Path) -> None:
 
 
 def test_an_lds_that_the_compiler_does_not_admit_is_refused_by_the_probe(tmp_path: Path) -> None:
-    from flymono.gen.probes import probe
-
     specs = load(edited(tmp_path, "gfx942", "lds_bytes: 65536", "lds_bytes: 163840"))
-    findings = probe(specs.arch["gfx942"])
-    assert any("lds" in f"{f.code} {f.message}".lower() for f in findings)
+    with pytest.raises(UserError) as refused:
+        api.build(BuildKey.parse(build_id("gfx942", 4, 6)), specs)
+    assert "163840" in refused.value.render() and "65536" in refused.value.render()
+
+
+@pytest.mark.parametrize("rows", [6, 48])
+def test_a_larger_grid_admits_more_rows_and_is_right(tmp_path: Path, rows: int) -> None:
+    """304 workgroups: the row limit grows from 42 to 48; wq_b stays on 256 of them."""
+    old = "simds_per_cu: 4"
+    specs = load(edited(tmp_path, "gfx942", old, f"{old}\n  workgroups: 304"))
+    ready = prepare(options(build_id("gfx942", 4, rows)), specs)
+    assert (ready.plan.grid, ready.plan.row_limit.rows, ready.plan.stage("wq_b").span) == (304, 48, 256)
+    assert wrong(launch(ready).verdicts()) == []

@@ -34,7 +34,7 @@ def test_removed_waits_are_reported(arch: str, tp: int) -> None:
     silent = []
     for pc in random.Random(0).sample(guards, SAMPLE):
         found = _findings(ready, artefact, code.patched(pc, [S_NOP]).data)
-        hits = [f for f in found if f.kind == "missing_wait" and f.other_pc >= 0]
+        hits = [f for f in found if f.kind == "missing-wait" and f.other_pc >= 0]
         if not hits:
             silent.append(hex(pc))
     assert silent == []

@@ -20,6 +20,7 @@ TP_SIZES = st.sampled_from([(1,), (2,), (4,), (8,), (1, 2), (2, 4), (4, 8), (2, 
 def archs(draw: st.DrawFn, tp: tuple[int, ...]) -> ArchSpec:
     """Either MFMA strategy, 64 to 400 compute units, 24 to 256 KiB of LDS, lines of 64 to 256 bytes."""
     base = SPECS.arch[draw(st.sampled_from(["gfx942", "gfx950"]))]
+    k_block: Any = draw(st.sampled_from(["whole", "whole", 256, 1280]))
     width: Any = draw(st.one_of(st.just("auto"), st.just("auto"), st.integers(1, 16)))
     limit: Any = draw(st.one_of(st.just("auto"), st.just("auto"), st.integers(1, 64)))
     units = draw(st.one_of(st.integers(256, 400), st.integers(64, 1100)))
@@ -27,7 +28,11 @@ def archs(draw: st.DrawFn, tp: tuple[int, ...]) -> ArchSpec:
         base, tp=tp, lds=draw(st.integers(24, 256)) * 1024, width=width, limit=limit, units=units
     )
     line = draw(st.sampled_from([64, 128, 128, 256]))
-    return arch.model_copy(update={"memory": arch.memory.model_copy(update={"line_bytes": line})})
+    update = {
+        "memory": arch.memory.model_copy(update={"line_bytes": line}),
+        "gemv": arch.gemv.model_copy(update={"expert_k_block": k_block}),
+    }
+    return arch.model_copy(update=update)
 
 
 @st.composite
@@ -53,6 +58,7 @@ def models(draw: st.DrawFn, tp: tuple[int, ...]) -> ModelSpec:
             "intermediate": most * 32 * draw(st.integers(1, 40)),
         }
     )
+    drafts = {"experts": 64 * draw(st.integers(1, 3)), "experts_per_token": draw(st.integers(1, 3))}
     streams = base.hyper.model_copy(update={"streams": draw(st.sampled_from([2, 4]))})
     indexer = base.indexer.model_copy(update={"topk": 64 * draw(st.integers(1, 16))})
     return base.model_copy(
@@ -60,6 +66,7 @@ def models(draw: st.DrawFn, tp: tuple[int, ...]) -> ModelSpec:
             "hidden": 256 * draw(st.integers(1, 28)),
             "attention": attention,
             "moe": moe,
+            "draft": base.draft.model_copy(update=drafts),
             "hyper": streams,
             "indexer": indexer,
         }
@@ -74,17 +81,22 @@ def layers(draw: st.DrawFn) -> tuple[ModelSpec, ArchSpec]:
 
 
 @st.composite
-def keys(draw: st.DrawFn, arch: ArchSpec, limit: int) -> BuildKey:
-    """Any supported build of an arch whose steps have at most `limit` rows."""
+def keys(draw: st.DrawFn, arch: ArchSpec, limit: int, kind: str = "k1") -> BuildKey:
+    """Any supported build of a kind on an arch whose steps have at most `limit` rows."""
     ratio = draw(st.sampled_from([0, 1, 2]))
     rows = draw(st.one_of(st.integers(1, limit), st.just(limit)))
+    tp, flag = draw(st.sampled_from(arch.tp)), draw(st.booleans())
+    if kind == "ffn":
+        return BuildKey("ffn", arch.name, tp, rows, draft=flag)
+    if kind == "k2":
+        return BuildKey("k2", arch.name, tp, rows, ratio, index=flag and ratio > 0, draft=flag and ratio == 0)
     return BuildKey(
         "k1",
         arch.name,
-        draw(st.sampled_from(arch.tp)),
+        tp,
         rows,
         ratio,
-        draw(st.booleans()),
+        flag,
         draw(st.booleans()) if ratio else False,
         128 if ratio else draw(st.sampled_from([128, 192])),
         draw(st.booleans()),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from flymono.cli.plan import register
 from flymono.runtime.plan import BadBuildId, BuildKey, Unsupported, plan_k1, to_data, to_json
 from flymono.specs import Specs
+from flymono.specs.findings import UserError
 
 BASE = ["plan", "k1", "--arch", "gfx942", "--tp", "4", "--rows", "7"]
 
@@ -43,6 +44,13 @@ def test_tables_show_every_part(specs: Specs) -> None:
     words += [a.name for a in plan.abi.arguments] + [m.name for s in plan.lds.structs for m in s.members]
     words += [plan.cost.bound.by, "[positions, cos | sin]"]
     assert [w for w in words if w not in text] == []
+
+
+def test_no_name_is_cut_in_a_pipe() -> None:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app)
+    assert "…" not in CliRunner().invoke(app, BASE, env={"COLUMNS": "80"}).stdout
 
 
 def test_json_is_the_whole_plan_and_stable(specs: Specs) -> None:
@@ -99,3 +107,64 @@ def test_a_build_by_its_id() -> None:
     assert run("plan", "show", "dsv41_k1-gfx942-tp4-s7-r2", "--json") == run(*BASE, "--json")
     with pytest.raises(BadBuildId):
         run("plan", "show", "dsv41_k1-gfx942-tp4-s7")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "build"),
+    [
+        ("k2", ["--ratio", "1", "--index"], "dsv41_k2-gfx950-tp2-s6-r1-index"),
+        ("k2", ["--ratio", "0", "--draft", "--timeline"], "dsv41_k2-gfx950-tp2-s6-r0-draft-timeline"),
+        ("ffn", ["--tp", "4", "--draft"], "dsv41_ffn-gfx950-tp4-s6-draft"),
+        ("keylist", ["--ratio", "1"], "dsv41_keylist-gfx950-tp2-s6-r1"),
+    ],
+)
+def test_every_kind_by_options_and_by_id(kind: str, options: list[str], build: str) -> None:
+    code, text = run("plan", kind, "--arch", "gfx950", "--rows", "6", *options, "--json")
+    assert code == 0 and json.loads(text)["id"] == build
+    assert run("plan", "show", build, "--json") == (code, text)
+    code, table = run("plan", "show", build)
+    assert code == 0 and build in table and "Arguments:" in table
+
+
+def test_k2_tables_show_both_halves() -> None:
+    code, text = run("plan", "k2", "--arch", "gfx942", "--rows", "7")
+    assert code == 0
+    words = [
+        "Attention half",
+        "FFN half",
+        "Route table",
+        "Peer buffer: ",
+        "k_blocks",
+        "wo_b_first",
+        "ug_tasks",
+    ]
+    words += ["Arguments: 54, 432 bytes"]
+    assert [w for w in words if w not in text] == []
+
+
+def test_a_layer_is_drawn() -> None:
+    """A line a stage with its tasks, a line a hand-off with its bytes, one launch after the other."""
+    code, text = run("plan", "layer", "--arch", "gfx942", "--rows", "6", "--layer", "20")
+    lines = text.splitlines()
+    assert code == 0 and "launches: dsv41_k1-gfx942-tp4-s6-r1-index, dsv41_keylist-gfx942-tp4-s6-r1" in text
+    (slice_line, _) = [line for line in lines if line.startswith("slice ")]
+    assert slice_line == f"slice         160 |{'1' * 40}{' ' * 24}|"
+    assert any(
+        line.endswith("v wo_b -> slice: attn, 491,520 bytes behind pairs, peer buffer") for line in lines
+    )
+    assert any("36 distinct experts" in line for line in lines) and "layer: " in lines[-1]
+    code, text = run("plan", "layer", "--arch", "gfx942", "--rows", "43", "--json")
+    assert code == 2 and json.loads(text)["reasons"][0]["code"] == "rows-out-of-range"
+
+
+def test_memory_of_a_rank() -> None:
+    code, text = run("plan", "memory", "--arch", "gfx942", "--stock-drafts")
+    assert code == 0 and "70.72" in text and "98.88 GiB" in text and "288" in text
+    code, text = run("plan", "memory", "--arch", "gfx950", "--rows", "6,48", "--json")
+    data = json.loads(text)
+    assert code == 0 and data["copied"] == 0 and [s[0] for s in data["scratch"]] == [6, 48]
+    assert "--loaded-gib" in run("plan", "memory", "--arch", "gfx950")[1]
+    with pytest.raises(Unsupported, match="rows-out-of-range"):
+        run("plan", "memory", "--arch", "gfx942", "--rows", "6,43")
+    with pytest.raises(UserError, match="no list of rows"):
+        run("plan", "memory", "--arch", "gfx942", "--rows", "six")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from flymono.runtime.plan import BuildKey, plan_k1
 from flymono.runtime.plan.handoff import Task, blocked, programs_of
+from flymono.runtime.plan.k1.stages import STAGE_ORDER
 from flymono.runtime.plan.waits import batches_of, order_faults
 from flymono.specs import Specs
 
@@ -79,9 +80,9 @@ def test_a_small_k1_ends_in_every_order(specs: Specs) -> None:
 
 def test_a_wait_on_a_later_stage_is_found(specs: Specs) -> None:
     plan = plan_k1(specs, BuildKey.parse("dsv41_k1-gfx942-tp4-s6-r2"))
-    assert order_faults(plan.sites, plan.stages) == []
+    assert order_faults(plan.sites, plan.stages, STAGE_ORDER) == []
     turned = [replace(s, producer="qkv") if s.name == "wqkv_xrdy" else s for s in plan.sites]
-    assert order_faults(turned, plan.stages) == [
+    assert order_faults(turned, plan.stages, STAGE_ORDER) == [
         "wqkv_xrdy: wqkv waits for qkv, which does not come before it"
     ]
     stuck = blocked(programs_of(plan.stages, turned, plan.grid))
@@ -90,11 +91,19 @@ def test_a_wait_on_a_later_stage_is_found(specs: Specs) -> None:
     assert all(b.missing for b in stuck)
 
 
+def test_a_stage_does_not_wait_for_itself(specs: Specs) -> None:
+    plan = plan_k1(specs, BuildKey.parse("dsv41_k1-gfx942-tp4-s6-r2"))
+    turned = [replace(plan.sites[0], producer="norm")]
+    assert order_faults(turned, plan.stages, STAGE_ORDER) == [
+        "norm_lin: norm waits for norm, which does not come before it"
+    ]
+
+
 def test_stages_out_of_order_are_found(specs: Specs) -> None:
     plan = plan_k1(specs, BuildKey.parse("dsv41_k1-gfx942-tp4-s6-r2"))
-    assert order_faults(plan.sites, tuple(reversed(plan.stages)))
+    assert order_faults(plan.sites, tuple(reversed(plan.stages)), STAGE_ORDER)
     unknown = [replace(plan.sites[0], producer="nobody")]
-    assert order_faults(unknown, plan.stages) == ["norm_lin: no stage 'nobody'"]
+    assert order_faults(unknown, plan.stages, STAGE_ORDER) == ["norm_lin: no stage 'nobody'"]
 
 
 @pytest.mark.parametrize(("loads", "batches"), [(1, (1,)), (12, (12,)), (20, (12, 8)), (25, (12, 12, 1))])

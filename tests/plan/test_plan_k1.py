@@ -6,6 +6,7 @@ import pytest
 
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.plan.cost import residency_of
+from flymono.runtime.plan.k1.traffic import Maps, traffic_of
 from flymono.specs import Specs
 
 GFX942 = "dsv41_k1-gfx942-tp4-s6-r2"
@@ -88,7 +89,8 @@ def test_ratio_0_reads_no_compressed_cache(specs: Specs) -> None:
 def test_scratch_offsets(specs: Specs) -> None:
     """attention.md 7, example of 6 rows; x8 and x8s lead, where the front's own group begins."""
     scratch = made(specs, GFX942).scratch
-    assert {r.name: r.offset for r in scratch.regions} == {
+    own = [r for r in scratch.regions if r.launch == "k1"]
+    assert {r.name: r.offset for r in own} == {
         "x8": 0,
         "x8s": 30720,
         "xrdy": 34560,
@@ -99,8 +101,8 @@ def test_scratch_offsets(specs: Specs) -> None:
         "lin": 215808,
         "pmix": 338688,
     }
-    assert scratch.total == 530688
-    assert {r.name: r.kind for r in scratch.regions if r.kind != "pairs"} == {
+    assert scratch["part"].offset == 530688, "K2's begin where K1's end"
+    assert {r.name: r.kind for r in own if r.kind != "pairs"} == {
         "x8": "data",
         "x8s": "data",
         "xrdy": "flags",
@@ -124,7 +126,8 @@ def test_scratch_sizes(specs: Specs, rows: int) -> None:
         "lin": 20480,
         "pmix": 32000,
     }
-    assert {r.name: r.bytes for r in scratch.regions} == {name: size * rows for name, size in a_row.items()}
+    own = {r.name: r.bytes for r in scratch.regions if r.launch == "k1"}
+    assert own == {name: size * rows for name, size in a_row.items()}
 
 
 def test_wait_sites(specs: Specs) -> None:
@@ -240,6 +243,13 @@ def test_weights_that_do_not_stay_are_requested_in_each_pass(specs: Specs) -> No
     arch = specs.arch["gfx950"].model_copy(update={"registers": few})
     kept = {r.stage: (r.vgprs, r.budget, r.kept) for r in residency_of(plan.stages, arch)}
     assert kept == {"wqkv": (24, 32, True), "wq_b": (64, 32, False)}
+    stays = {stage: keeps for stage, (_, _, keeps) in kept.items()}
+    maps = Maps(plan.dims, plan.key, plan.grid, {s.name: s for s in plan.stages}, plan.passes, stays)
+    moved = {t.name: t for t in traffic_of(maps, plan.abi, plan.scratch)}
+    size = plan.abi["wqb"].bytes
+    assert size is not None and plan.passes.count == 3
+    assert (moved["wqb"].requested_read, moved["wqb"].unique_read) == (3 * size, size)
+    assert moved["wqkv"].requested_read == moved["wqkv"].unique_read
 
 
 def test_outputs_are_written_whole(specs: Specs) -> None:

@@ -10,7 +10,7 @@ from flymono.runtime.plan import BadBuildId, BuildKey
 
 KEYS = st.builds(
     BuildKey,
-    kind=st.sampled_from(["k1", "k2", "ffn"]),
+    kind=st.sampled_from(["k1", "k2", "ffn", "keylist"]),
     arch=st.sampled_from(["gfx942", "gfx950", "gfx1250"]),
     tp=st.integers(0, 64),
     rows=st.integers(0, 999),
@@ -20,6 +20,7 @@ KEYS = st.builds(
     window=st.integers(0, 999),
     timeline=st.booleans(),
     model=st.sampled_from(["dsv41", "k3"]),
+    draft=st.booleans(),
 )
 
 
@@ -38,6 +39,8 @@ def test_spelling() -> None:
     assert BuildKey("k1", "gfx942", 4, 6).id == "dsv41_k1-gfx942-tp4-s6-r2"
     key = BuildKey("k1", "gfx950", 2, 48, ratio=0, fold=False, window=192, timeline=True)
     assert key.id == "dsv41_k1-gfx950-tp2-s48-r0-nofold-w192-timeline"
+    assert BuildKey("ffn", "gfx950", 2, 6).id == "dsv41_ffn-gfx950-tp2-s6"
+    assert BuildKey("k2", "gfx942", 4, 6, ratio=0, draft=True).id == "dsv41_k2-gfx942-tp4-s6-r0-draft"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,8 @@ def test_spelling() -> None:
         "",
         "dsv41_k1",
         "dsv41_k1-gfx942-tp4-s6",
+        "dsv41_ffn-gfx942-tp4-s6-r2",
+        "dsv41_k2-gfx942-tp4-s6-r0-timeline-draft",
         "dsv41_k1-gfx942-tp04-s6-r2",
         "dsv41_k1-gfx942-tp4-s6-r2-w128",
         "dsv41_k1-gfx942-tp4-s6-r2-index-nofold",

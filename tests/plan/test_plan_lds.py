@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from flymono.runtime.plan.dims import dims_of
-from flymono.runtime.plan.lds import front_struct, seam_struct
-from flymono.runtime.plan.lds_layer import Routed, gemv_struct, moe_areas, moe_struct, split_of
+from flymono.runtime.plan.ffn.lds import deciding, moe_structs
+from flymono.runtime.plan.ffn.shape import Mixture
+from flymono.runtime.plan.k1.lds import front_struct
+from flymono.runtime.plan.k2.lds import gemv_struct, split_of
 from flymono.runtime.plan.placement import grid_of
+from flymono.runtime.plan.seam import seam_struct
 from flymono.runtime.plan.strategy import strategy_of
 from flymono.runtime.plan.width import wq_b_per_workgroup
 from flymono.specs import Specs
@@ -33,18 +36,20 @@ MOE_CASES = [(*who, rows, want) for who, table in MOE.items() for rows, want in 
 @pytest.mark.parametrize(("arch", "tp", "experts", "picks", "rows", "want"), MOE_CASES)
 def test_moe(specs: Specs, arch: str, tp: int, experts: int, picks: int, rows: int, want: int) -> None:
     d, how = dims_of(specs.model["deepseek_v41_flash"], tp), strategy_of(specs.arch[arch])
-    assert moe_struct(d, rows, WIDTH[arch], how, Routed(experts, picks)).bytes == want
+    assert moe_structs(d, rows, WIDTH[arch], how, Mixture(experts, picks))[0].bytes == want
 
 
 def test_moe_members_at_42_rows(specs: Specs) -> None:
     d, how = dims_of(specs.model["deepseek_v41_flash"], 4), strategy_of(specs.arch["gfx942"])
-    moe = moe_struct(d, 42, 6, how)
+    structs = moe_structs(d, 42, 6, how)
+    moe, shared, ug, down = structs
     places = {m.name: (m.offset, m.bytes) for m in moe.members}
     assert places == {
         "red": (0, 16384), "tab": (16384, 12688), "pair": (29072, 384), "stage": (29456, 34752),
         "tls": (64208, 8)}  # fmt: skip
-    areas = moe_areas(d, 42, 6, how, Routed(384, 6))
-    assert (areas.down * 4, areas.decides) == (25632, "shared and ug")
+    assert (down.bytes - down["scales"].offset, deciding(structs)) == (25632, "shared and ug")
+    assert shared["x"].offset == ug["x"].offset == 29456 == moe["stage"].offset
+    assert [down[name].offset - 29456 for name in ("smq", "smc", "kept", "sdl")] == [0, 3600, 4128, 20256]
 
 
 def test_seams(specs: Specs) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from flymono.runtime.plan.dims import Dims, dims_of
-from flymono.runtime.plan.lines import Read, Write, k1_line_faults, k1_reads, k1_writes, line_faults
-from flymono.runtime.plan.scratch import Scratch, k1_regions, lay_out
+from flymono.runtime.plan.k1.lines import k1_line_faults, k1_reads, k1_writes
+from flymono.runtime.plan.k1.regions import k1_regions
+from flymono.runtime.plan.lines import Read, Write, line_faults
+from flymono.runtime.plan.scratch import Scratch, lay_out
 from flymono.specs import Specs
 
 LINE = 128

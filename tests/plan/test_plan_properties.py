@@ -5,16 +5,31 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from flymono.runtime.plan import BuildKey, K1Plan, Unsupported, plan_k1, width_report
+from flymono.runtime.plan import (
+    BuildKey,
+    Code,
+    FfnPlan,
+    K1Plan,
+    K2Plan,
+    KernelPlan,
+    Unsupported,
+    key_reasons,
+    plan_k1,
+    plan_of,
+    width_report,
+)
+from flymono.runtime.plan.ffn.regions import ffn_regions
 from flymono.runtime.plan.handoff import blocked, programs_of
+from flymono.runtime.plan.k1.regions import k1_regions
+from flymono.runtime.plan.k1.stages import STAGE_ORDER
 from flymono.runtime.plan.lds import Struct
-from flymono.runtime.plan.placement import STAGE_ORDER
-from flymono.runtime.plan.scratch import k1_regions, misfits
+from flymono.runtime.plan.scratch import Region, misfits
 from flymono.runtime.plan.width import WidthReport, demands_of
 from flymono.specs.schema import ArchSpec, ModelSpec
 
@@ -35,27 +50,36 @@ def report_of(model: ModelSpec, arch: ArchSpec) -> WidthReport | None:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> K1Plan:
+def plans(draw: st.DrawFn, kind: str = "k1") -> Any:
     """The plan of a random supported build."""
     model, arch = draw(layers())
     report = report_of(model, arch)
     assume(report is not None)
     assert report is not None
-    return plan_k1(spec_set(model, arch), draw(keys(arch, report.limit.rows)))
+    specs, key = spec_set(model, arch), draw(keys(arch, report.limit.rows, kind))
+    reasons = key_reasons(specs, key)
+    assert not reasons or {r.code for r in reasons} == {Code.LAYOUT_MISFIT}, (
+        "drafts may be wider than the target"
+    )
+    assume(not reasons)
+    return plan_of(specs, key)
 
 
-def check(plan: K1Plan) -> None:
-    """Every invariant that a plan promises."""
+def check(plan: KernelPlan) -> None:
+    """Every invariant that a plan promises, whatever its kind."""
     tasks_once(plan)
     passes_once(plan)
     lds_sound(plan)
     scratch_sound(plan)
     waits_sound(plan)
     abi_sound(plan)
+    if isinstance(plan, K1Plan):
+        k1_sound(plan)
+    if isinstance(plan, (K2Plan, FfnPlan)):
+        ffn_sound(plan)
 
 
-def tasks_once(plan: K1Plan) -> None:
-    assert tuple(s.name for s in plan.stages) == STAGE_ORDER
+def tasks_once(plan: KernelPlan) -> None:
     for stage in plan.stages:
         ran = [(w, i) for w in range(plan.grid) for i in stage.tasks_of(w)]
         assert Counter(i for _, i in ran) == Counter(range(stage.tasks))
@@ -70,21 +94,52 @@ def tasks_once(plan: K1Plan) -> None:
     assert len(set().union(*seam)) == sum(map(len, seam)), "norms and gates queue behind nothing"
 
 
-def passes_once(plan: K1Plan) -> None:
-    for passes in (plan.passes, plan.mix_passes):
+def k1_sound(plan: K1Plan) -> None:
+    assert tuple(s.name for s in plan.stages) == STAGE_ORDER
+    x = plan.lds["front"]["xl"]
+    assert x.rows == plan.passes.lds_rows and x.row_words * 4 >= plan.dims.hidden // 2
+    assert not misfits(plan.scratch, k1_regions(plan.dims, plan.key.rows))
+    assert plan.abi.kernarg_bytes == 320 and len(plan.abi.arguments) == 40
+
+
+def ffn_sound(plan: K2Plan | FfnPlan) -> None:
+    """What the FFN half promises beyond the common invariants."""
+    f, d = plan.ffn, plan.dims
+    for name in ("wo_a", "router", "shared", "shared_q", "xq", "slice", "gate", "norm", "reduce"):
+        assert all(s.per_workgroup <= 1 for s in plan.stages if s.name == name), name
+    shared, quant = plan.stage("shared"), plan.stage("shared_q")
+    assert all(quant.workgroup_of(j) == shared.workgroup_of(2 * j + 1) for j in range(quant.tasks))
+    assert f.parts * f.groups_per_task >= f.groups and (f.router_groups - 1) * f.router_rows < f.rows
+    assert f.table.words <= plan.lds["moe"]["tab"].bytes // 4
+    ends = [
+        f.table.words if v < 0 else v for v in (f.table.broadcast, f.table.first_tile, f.table.slot_of_tile)
+    ]
+    assert ends == sorted(ends)
+    assert not misfits(plan.scratch, ffn_regions(d, f))
+    for stage in plan.stages:
+        if stage.queue is not None:
+            assert stage.queue.static == min(stage.tasks, plan.grid) or stage.name == "ug"
+    assert f.down_extra <= plan.grid and f.by_tile == (f.rows > f.pick_width)
+    half = plan.peer.regions
+    assert half.total <= plan.peer.half_bytes and plan.peer.total == 2 * plan.peer.half_bytes
+    assert (plan.abi.kernarg_bytes, len(plan.abi.arguments)) == (
+        (432, 54) if plan.key.kind == "k2" else (240, 30)
+    )
+
+
+def passes_once(plan: KernelPlan) -> None:
+    for passes in (plan.passes, getattr(plan, "mix_passes", plan.passes)):
         rows = [first + i for first, count in passes.tiles for i in range(count)]
         assert rows == list(range(plan.key.rows))
         assert all(0 < count <= passes.width for _, count in passes.tiles)
         assert len({count for _, count in passes.tiles[:-1]}) <= 1
 
 
-def lds_sound(plan: K1Plan) -> None:
+def lds_sound(plan: KernelPlan) -> None:
     assert plan.lds.total <= plan.lds.budget
     assert plan.lds.total == max(s.bytes for s in plan.lds.structs)
     for struct in plan.lds.structs:
         struct_sound(struct)
-    x = plan.lds["front"]["xl"]
-    assert x.rows == plan.passes.lds_rows and x.row_words * 4 >= plan.dims.hidden // 2
 
 
 def struct_sound(struct: Struct) -> None:
@@ -95,77 +150,122 @@ def struct_sound(struct: Struct) -> None:
     assert at <= struct.bytes and struct.bytes % 16 == 0
 
 
-def scratch_sound(plan: K1Plan) -> None:
-    at = 0
-    for r in plan.scratch.regions:
-        assert r.shares is None and r.offset % 256 == 0 and r.offset >= at
-        at = r.end
-        assert elements(plan, r.index) * {"pairs": 8, "flags": 8, "data": 4}[r.kind] == r.bytes
-    assert at <= plan.scratch.total
-    assert not misfits(plan.scratch, k1_regions(plan.dims, plan.key.rows))
+def scratch_sound(plan: KernelPlan) -> None:
+    peer = plan.peer.regions.regions if isinstance(plan, (K2Plan, FfnPlan)) else ()
+    own = {r.name for r in k1_regions(plan.dims, plan.key.rows)}
+    for regions, total in ((plan.scratch.regions, plan.scratch.total), (peer, 1 << 62)):
+        at = 0
+        for r in regions:
+            assert r.shares is None and r.offset % 256 == 0 and r.offset >= at
+            at = r.end
+            mine = (plan.key.kind == "k1" and r.name in own) or (plan.key.kind != "k1" and _is_mine(plan, r))
+            if mine:
+                assert elements(plan, r) * SIZES.get(r.element, 8 if r.kind != "data" else 4) == r.bytes, (
+                    r.name
+                )
+        assert at <= total
 
 
-def elements(plan: K1Plan, index: str) -> int:
-    """How many elements the writer's index formula reaches, from its loop bounds alone."""
+SIZES = {"f32x2": 8, "bf16": 2}
+PADDED = {"ugf", "mids"}
+"""Regions whose size is a bound that a step need not reach, or that end on lines."""
+
+
+def _is_mine(plan: KernelPlan, r: Region) -> bool:
+    """Regions with an index formula over this plan's own mixture: an FFN draft runs on a larger layout."""
+    if isinstance(plan, FfnPlan) and plan.key.draft:
+        return False
+    return r.name not in {d.name for d in k1_regions(plan.dims, plan.key.rows)}
+
+
+def bounds_of(plan: KernelPlan, r: Region) -> dict[str, int]:
+    """Ends of the writer's loops."""
     d, s = plan.dims, plan.key.rows
-    n_end = d.qkv_rows if "half" in index else d.q_rank
-    bounds = {
-        "S": s,
-        "t": s - 1,
-        "half": 1,
-        "c": d.hidden - 1,
-        "n": n_end - 1,
-        "slice": plan.seam.slices - 1,
-        "j": d.mix,
-    }
-    text = re.sub(r"[A-Za-z]+", lambda m: str(bounds[m[0]]), index.replace("/", "//"))
+    ends = {
+        "S": s + 1, "t": s, "half": 2, "c": d.hidden, "n": d.qkv_rows if "half" in r.index else d.q_rank,
+        "slice": d.hidden // 32, "j": d.mix + 1, "d": d.head_dim, "h": d.heads, "src": d.tp,
+    }  # fmt: skip
+    if isinstance(plan, (K2Plan, FfnPlan)):
+        f = plan.ffn
+        units = f.max_tiles if f.by_tile else f.max_slots
+        more: dict[str, dict[str, int]] = {
+            "logit": {"row": d.experts, "part": 4}, "route": {"copy": 8, "j": 2 * f.per_token},
+            "smid": {"task": d.intermediate // 16, "r": 16}, "smq": {"grp": d.intermediate // 32, "i": 8},
+            "smc": {"grp": d.intermediate // 32}, "mid": {"row": f.picks, "word": d.intermediate_padded // 4},
+            "mids": {"row": f.picks, "word": r.bytes // 4 // f.picks}, "ugf": {"task": units * f.parts},
+        }  # fmt: skip
+        ends |= more.get(r.name, {})
+    if isinstance(plan, K2Plan):
+        a = plan.attention
+        ends |= {"ch": a.split.chunks, "hg": a.combine_per_row}
+        ends |= {
+            "x8b": {"row": d.o_rows},
+            "x8bs": {"task": d.o_rows // 32},
+            "ardy": {"task": a.wo_a_tasks},
+        }.get(r.name, {})
+    return ends
+
+
+def elements(plan: KernelPlan, r: Region) -> int:
+    """How many elements the writer's index formula reaches, from its loop bounds alone."""
+    if isinstance(plan, FfnPlan) and r.writer in ("split", "combine", "wo_a"):
+        return r.bytes // SIZES.get(r.element, 8 if r.kind != "data" else 4)
+    ends = bounds_of(plan, r)
+    text = re.sub(r"[A-Za-z]+", lambda m: str(ends[m[0]] - 1), r.index.replace("/", "//"))
     assert re.fullmatch(r"[0-9+*/() ]+", text)
     return int(eval(text)) + 1  # noqa: S307 - digits and operators alone, see the line above
 
 
-def waits_sound(plan: K1Plan) -> None:
-    order = {name: i for i, name in enumerate(STAGE_ORDER)}
+def waits_sound(plan: KernelPlan) -> None:
+    order = {s.name: i for i, s in enumerate(plan.stages)}
     names = [s.name for s in plan.sites]
-    assert [w for s in plan.stages for w in s.waits] == names and [s.id for s in plan.sites] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-    ]
+    assert [w for s in plan.stages for w in s.waits] == names
+    assert [s.id for s in plan.sites] == list(range(1, len(names) + 1))
     for site in plan.sites:
-        region = plan.scratch[site.region]
         assert order[site.producer] < order[site.stage]
-        assert (region.writer, region.reader, region.kind) == (site.producer, site.stage, site.kind)
         assert site.region in plan.stage(site.producer).publishes
         assert max(site.batches) <= 12 and site.threads <= plan.block
         assert sum(site.batches) * site.load_pairs * site.threads >= site.awaited
+        regions = plan.scratch.regions
+        if site.space == "peer":
+            assert isinstance(plan, (K2Plan, FfnPlan)) and site.ranks == plan.dims.tp
+            regions = plan.peer.regions.regions
+        if site.space != "epoch":
+            (region,) = [r for r in regions if r.name == site.region]
+            assert region.kind == site.kind and site.awaited <= region.bytes // 8 * plan.waves
     assert not blocked(programs_of(plan.stages, plan.sites, plan.grid))
 
 
-def abi_sound(plan: K1Plan) -> None:
+def abi_sound(plan: KernelPlan) -> None:
     at = 0
     for a in plan.abi.arguments:
         size = 4 if a.type == "int32" else 8
         assert a.offset >= at and a.offset % size == 0
         at = a.offset + size
-    assert at <= plan.abi.kernarg_bytes == 320 and len(plan.abi.arguments) == 40
+    assert at <= plan.abi.kernarg_bytes
     for t in plan.cost.traffic:
         if t.requested_read and t.name != "scratch":
-            assert t.requested_read >= t.unique_read
+            assert t.requested_read >= t.unique_read, t
+        if plan.abi[t.name].read:
+            assert t.requested_read, f"{t.name} is read, but costs nothing"
 
 
-@given(plans())
-@many
-def test_random_specs(plan: K1Plan) -> None:
-    check(plan)
+KINDS = pytest.mark.parametrize("kind", ["k1", "k2", "ffn"])
+
+
+@KINDS
+@given(data=st.data())
+@settings(many, max_examples=60)
+def test_random_specs(kind: str, data: st.DataObject) -> None:
+    check(data.draw(plans(kind)))
 
 
 @pytest.mark.slow
-@given(plans())
-@settings(many, max_examples=1500)
-def test_many_more_random_specs(plan: K1Plan) -> None:
-    check(plan)
+@KINDS
+@given(data=st.data())
+@settings(many, max_examples=1000)
+def test_many_more_random_specs(kind: str, data: st.DataObject) -> None:
+    check(data.draw(plans(kind)))
 
 
 SHIPPED = [(a, tp, rows) for a, tps, limit in (("gfx942", (4,), 42), ("gfx950", (2, 4), 48))
@@ -178,6 +278,15 @@ def test_every_shipped_row_count(arch: str, tp: int) -> None:
         if (a, t) == (arch, tp):
             for ratio, index, window in ((0, False, 192), (1, True, 128), (2, False, 128)):
                 check(plan_k1(SPECS, BuildKey("k1", arch, tp, rows, ratio, rows % 2 == 0, index, window)))
+
+
+@pytest.mark.parametrize(("arch", "tp"), sorted({(a, tp) for a, tp, _ in SHIPPED}))
+def test_k2_and_ffn_at_shipped_row_counts(arch: str, tp: int) -> None:
+    for a, t, rows in SHIPPED:
+        if (a, t) == (arch, tp) and (rows < 9 or rows % 6 in (0, 1)):
+            for ratio, index, draft in ((0, False, True), (1, True, False)):
+                check(plan_of(SPECS, BuildKey("k2", arch, tp, rows, ratio, index=index, draft=draft)))
+            check(plan_of(SPECS, BuildKey("ffn", arch, tp, rows, draft=rows % 2 == 0)))
 
 
 @given(layers())

@@ -18,7 +18,7 @@ CASES = {
     "dsv41_k1-gfx942-tp4-s43-r2": ({Code.ROWS_OUT_OF_RANGE}, "dsv41_k1-gfx942-tp4-s42-r2"),
     "dsv41_k1-gfx950-tp2-s49-r2": ({Code.ROWS_OUT_OF_RANGE}, "dsv41_k1-gfx950-tp2-s48-r2"),
     "dsv41_k1-gfx950-tp2-s0-r2": ({Code.ROWS_OUT_OF_RANGE}, "dsv41_k1-gfx950-tp2-s1-r2"),
-    "dsv41_k1-gfx950-tp3-s6-r2": ({Code.TP_NOT_OFFERED}, "dsv41_k1-gfx950-tp2-s6-r2"),
+    "dsv41_k1-gfx950-tp3-s6-r2": ({Code.TP_NOT_OFFERED, Code.MODEL_SHAPE}, "dsv41_k1-gfx950-tp2-s6-r2"),
     "dsv41_k1-gfx942-tp2-s6-r2": ({Code.TP_NOT_OFFERED}, "dsv41_k1-gfx942-tp4-s6-r2"),
     "dsv41_k1-gfx942-tp2-s43-r2": (
         {Code.TP_NOT_OFFERED, Code.ROWS_OUT_OF_RANGE},
@@ -34,6 +34,7 @@ CASES = {
         {
             Code.KIND_UNKNOWN,
             Code.TP_NOT_OFFERED,
+            Code.MODEL_SHAPE,
             Code.ROWS_OUT_OF_RANGE,
             Code.RATIO_UNKNOWN,
             Code.WINDOW_UNKNOWN,
@@ -86,7 +87,7 @@ def test_missing_matrix_instructions(specs: Specs) -> None:
     bare = spec_set(specs.model["deepseek_v41_flash"], arch_with(specs.arch["gfx942"], mfma=()))
     with pytest.raises(Unsupported) as refused:
         plan_k1(bare, BuildKey.parse("dsv41_k1-gfx942-tp4-s6-r2"))
-    assert [r.code for r in refused.value.reasons] == [Code.MFMA_MISSING, Code.MFMA_MISSING]
+    assert [r.code for r in refused.value.reasons] == [Code.MFMA_MISSING] * 3
 
 
 def test_a_small_gpu(specs: Specs) -> None:

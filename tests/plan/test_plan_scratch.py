@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flymono.runtime.plan.dims import dims_of
-from flymono.runtime.plan.scratch import Declared, Kind, k1_regions, lay_out, misfits
+from flymono.runtime.plan.k1.regions import k1_regions
+from flymono.runtime.plan.scratch import Declared, Kind, lay_out, misfits
 from flymono.runtime.plan.tags import epoch_words, tags_of
 from flymono.specs import Specs
 

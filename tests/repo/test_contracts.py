@@ -25,9 +25,11 @@ PLANTED = {
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run import-linter on the tree at `folder`."""
+    """Run import-linter on the tree at `folder`, not on one that is installed editable."""
     code = (
-        "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports_command as c; c()"
+        "import sys; sys.path.insert(0, 'src'); "
+        "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in type(f).__module__]; "
+        "from importlinter.cli import lint_imports_command as c; c()"
     )
     return subprocess.run(
         [sys.executable, "-c", code, "--no-cache"], cwd=folder, capture_output=True, text=True, timeout=300

@@ -14,6 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from flymono.cli import doctor
+
 
 def requirements(project: dict[str, Any]) -> Iterator[Requirement]:
     """Everything that pyproject.toml names: to build, to run, to develop."""
@@ -48,6 +50,14 @@ def test_flydsl_is_pinned_and_its_bindings_are_not_replaced(project: dict[str, A
     found = {canonicalize_name(r.name): r for r in requirements(project)}
     assert str(found["flydsl"].specifier) == "==0.5.0"
     assert not any("mlir" in name for name in found)  # the PyPI project of that name is an empty placeholder
+
+
+def test_doctor_looks_for_what_the_project_needs(project: dict[str, Any]) -> None:
+    found = [Requirement(text) for text in project["project"]["dependencies"]]
+    assert {r.name for r in found} == {*doctor.NEEDED, "ziglang"}  # its linker has a line of its own
+    assert {r.name: str(r.specifier) for r in found if "==" in str(r.specifier)} == {
+        name: f"=={version}" for name, version in doctor.PINNED.items()
+    }
 
 
 def test_versions_agree(project: dict[str, Any]) -> None:

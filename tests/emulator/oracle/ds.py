@@ -11,7 +11,10 @@ from .state import MASK32, State, signed
 
 _SINGLE = re.compile(r"ds_(read|write)_(b8|b16|b32|b64|b96|b128|u8|i8|u16|i16)$")
 _DOUBLE = re.compile(r"ds_(read|write)2(st64)?_b(32|64)$")
-_ATOMIC = re.compile(r"ds_(add|sub|min|max|and|or|xor|wrxchg)_(rtn_)?([iub])32$")
+_ATOMIC = re.compile(
+    r"ds_(add|sub|rsub|inc|dec|min|max|and|or|xor|mskor|wrxchg|cmpst)_(rtn_)?([iub])(32|64)$"
+)
+_HIGH = re.compile(r"ds_write_b(8|16)_d16_hi$")
 BYTES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 
 
@@ -59,27 +62,31 @@ def _double(state: State, ins: Ins, kind: str, size: int, stride: int) -> None:
         state.set_vector(_reg(ins.dst[0]), lane, value)
 
 
-def _combine(name: str, sign: str, old: int, data: int) -> int:
-    view = signed if sign == "i" else int
+def combine(name: str, sign: str, bits: int, old: int, data: int, second: int = 0) -> int:
+    """The new memory value of an integer atomic (DS names; `second` is the other datum of mskor and
+    cmpst)."""
     if name in ("min", "max"):
-        return {"min": min, "max": max}[name](view(old), view(data))
-    return {
-        "add": old + data,
-        "sub": old - data,
-        "and": old & data,
-        "or": old | data,
-        "xor": old ^ data,
-        "wrxchg": data,
-    }[name]
+        pick = min if name == "min" else max
+        return pick(signed(old, bits), signed(data, bits)) if sign == "i" else pick(old, data)
+    if name == "inc":
+        return 0 if old >= data else old + 1
+    if name == "dec":
+        return data if old == 0 or old > data else old - 1
+    if name == "mskor":
+        return old & ~data | second
+    if name == "cmpst":
+        return second if old == data else old
+    results = {"add": old + data, "sub": old - data, "rsub": data - old, "and": old & data, "or": old | data}
+    return results[name] if name in results else {"xor": old ^ data, "wrxchg": data}[name]
 
 
-def _atomic(state: State, ins: Ins, name: str, returns: bool, sign: str) -> None:
+def _atomic(state: State, ins: Ins, name: str, returns: bool, sign: str, bits: int) -> None:
     before = {}
     for lane in state.lanes():
         address = (state.vector(_reg(ins.src[0]), lane) + ins.imm) & MASK32
-        before[lane] = _load(state, address, 4)
-        new = _combine(name, sign, before[lane], state.vector(_reg(ins.src[1]), lane))
-        _store(state, address, 4, new & MASK32)
+        before[lane] = _load(state, address, bits // 8)
+        data = [state.vector(_reg(operand), lane) for operand in ins.src[1:]]
+        _store(state, address, bits // 8, combine(name, sign, bits, before[lane], *data))
     if returns:
         for lane, value in before.items():
             state.set_vector(_reg(ins.dst[0]), lane, value)
@@ -93,5 +100,10 @@ def step(state: State, ins: Ins) -> None:
         size = int(found[3]) // 8
         return _double(state, ins, found[1], size, size * (64 if found[2] else 1))
     if found := _ATOMIC.match(ins.name):
-        return _atomic(state, ins, found[1], bool(found[2]), found[3])
+        return _atomic(state, ins, found[1], bool(found[2]), found[3], int(found[4]))
+    if found := _HIGH.match(ins.name):
+        for lane in state.lanes():
+            address = (state.vector(_reg(ins.src[0]), lane) + ins.imm) & MASK32
+            _store(state, address, int(found[1]) // 8, state.vector(_reg(ins.src[1]), lane) >> 16)
+        return None
     raise KeyError(ins.name)

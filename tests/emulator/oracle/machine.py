@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from asm import Ins
 
-from . import convert, ds, lanes, mfma, salu, valu, valu_float, valu_int
+from . import convert, ds, lanes, mfma, salu, valu, valu_float, valu_int, valu_narrow
 from .state import State
 
-_REGISTERED = (convert, valu_float, valu_int)  # importing them fills valu.OPS
+_REGISTERED = (convert, valu_float, valu_int, valu_narrow)  # importing them fills valu.OPS
 
 
 def step(state: State, ins: Ins, arch: str) -> None:
@@ -18,6 +18,8 @@ def step(state: State, ins: Ins, arch: str) -> None:
         lanes.OPS[ins.name](state, ins)
     elif ins.name in valu_float.PACKED:
         valu_float.PACKED[ins.name](state, ins)
+    elif ins.name in valu_narrow.PACKED16:
+        valu_narrow.PACKED16[ins.name](state, ins)
     elif ins.name.startswith("v_mfma_"):
         mfma.step(state, ins, arch)
     elif ins.name.startswith("ds_"):
@@ -29,4 +31,13 @@ def step(state: State, ins: Ins, arch: str) -> None:
 def knows(name: str) -> bool:
     """Whether a per-lane, scalar or lane operation of this name has an oracle (memory and MFMA go by
     pattern)."""
-    return name in valu.OPS or name in salu.OPS or name in lanes.OPS or name in valu_float.PACKED
+    families = (
+        valu.OPS,
+        salu.OPS,
+        salu.SAVEEXEC,
+        salu.WREXEC,
+        lanes.OPS,
+        valu_float.PACKED,
+        valu_narrow.PACKED16,
+    )
+    return any(name in family for family in families)

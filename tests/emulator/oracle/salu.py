@@ -82,6 +82,9 @@ for _bits in (32, 64):
     op(f"s_bcnt0_i32_b{_bits}", _bits)(lambda scc, a, n=_bits: _nonzero(n - a.bit_count(), 32))
     op(f"s_ff1_i32_b{_bits}", _bits)(lambda scc, a: ((a & -a).bit_length() - 1, None))
     op(f"s_flbit_i32_b{_bits}", _bits)(lambda scc, a, n=_bits: (n - a.bit_length() if a else -1, None))
+    op(f"s_ff0_i32_b{_bits}", _bits)(
+        lambda scc, a, n=_bits: ((~a & a + 1 & (1 << n) - 1).bit_length() - 1, None)
+    )
     op(f"s_brev_b{_bits}", _bits)(lambda scc, a, n=_bits: (int(f"{a:0{n}b}"[::-1], 2), None))
     op(f"s_cmp_eq_u{_bits}", _bits)(lambda scc, a, b: (None, int(a == b)))
     op(f"s_cmp_lg_u{_bits}", _bits)(lambda scc, a, b: (None, int(a != b)))
@@ -97,6 +100,15 @@ def _field(a: int, control: int, bits: int, is_signed: bool) -> Result:
     return _nonzero(signed(value, width) if is_signed else value, bits)
 
 
+op("s_absdiff_i32")(lambda scc, a, b: _nonzero(abs(signed(signed(a) - signed(b))), 32))
+op("s_bfm_b64", 64)(lambda scc, a, b: (((1 << (a & 63)) - 1) << (b & 63), None))
+op("s_flbit_i32")(
+    lambda scc, a: (32 - (~a & MASK32 if a >> 31 else a).bit_length() if a not in (0, MASK32) else -1, None)
+)
+op("s_bitcmp0_b64", 64)(lambda scc, a, b: (None, int(not a >> (b & 63) & 1)))
+op("s_bitcmp1_b64", 64)(lambda scc, a, b: (None, a >> (b & 63) & 1))
+op("s_bfe_u64", 64)(lambda scc, a, b: _field(a, b, 64, False))
+op("s_bfe_i64", 64)(lambda scc, a, b: _field(a, b, 64, True))
 op("s_bfe_u32")(lambda scc, a, b: _field(a, b, 32, False))
 op("s_bfe_i32")(lambda scc, a, b: _field(a, b, 32, True))
 op("s_abs_i32")(lambda scc, a: _nonzero(abs(signed(a)), 32))
@@ -106,6 +118,7 @@ op("s_bitcmp0_b32")(lambda scc, a, b: (None, int(not a >> (b & 31) & 1)))
 op("s_bitcmp1_b32")(lambda scc, a, b: (None, a >> (b & 31) & 1))
 
 
+@op("s_wqm_b32")
 @op("s_wqm_b64", 64)
 def _wqm(scc: int, a: int) -> Result:
     return _nonzero(sum(0xF << q for q in range(0, 64, 4) if a >> q & 0xF), 64)
@@ -123,12 +136,9 @@ for _test, _fn in _TESTS.items():
     op(f"s_cmp_{_test}_i32")(lambda scc, a, b, f=_fn: (None, int(f(signed(a), signed(b)))))
     op(f"s_cmp_{_test}_u32")(lambda scc, a, b, f=_fn: (None, int(f(a, b))))
 
-SAVEEXEC = {
-    "s_and_saveexec_b64": "and",
-    "s_or_saveexec_b64": "or",
-    "s_xor_saveexec_b64": "xor",
-    "s_andn2_saveexec_b64": "andn2",
-}
+_EXEC_WITH = dict(_BITWISE, andn1=lambda a, b: ~a & b, orn1=lambda a, b: ~a | b)
+SAVEEXEC = {f"s_{name}_saveexec_b64": name for name in _EXEC_WITH}
+WREXEC = {"s_andn1_wrexec_b64": "andn1", "s_andn2_wrexec_b64": "andn2"}
 
 
 def _sopk(state: State, ins: Ins) -> None:
@@ -165,7 +175,7 @@ def step(state: State, ins: Ins) -> None:
         assert isinstance(ins.dst[0], Reg)
         state.set_scalar(ins.dst[0], old)
         # s_andn2_saveexec: EXEC = S0 & ~EXEC.
-        state.set_scalar(EXEC, _BITWISE[SAVEEXEC[ins.name]](source, old) & MASK64)
+        state.set_scalar(EXEC, _EXEC_WITH[SAVEEXEC[ins.name]](source, old) & MASK64)
         state.scc = int(state.exec != 0)
         return
     if ins.name in ("s_cmov_b32", "s_cmov_b64"):
@@ -173,8 +183,15 @@ def step(state: State, ins: Ins) -> None:
             assert isinstance(ins.dst[0], Reg)
             state.set_scalar(ins.dst[0], state.read(ins.src[0], kind=f"b{ins.name[-2:]}"))
         return
-    if ins.name in ("s_bitset0_b32", "s_bitset1_b32"):
-        dst, bit = ins.dst[0], 1 << (state.read(ins.src[0]) & 31)
+    if ins.name in WREXEC:
+        new = _EXEC_WITH[WREXEC[ins.name]](state.read(ins.src[0], kind="b64"), state.exec) & MASK64
+        state.set_scalar(EXEC, new)
+        assert isinstance(ins.dst[0], Reg)
+        state.set_scalar(ins.dst[0], new)
+        state.scc = int(new != 0)
+        return
+    if ins.name.startswith("s_bitset"):
+        dst, bit = ins.dst[0], 1 << (state.read(ins.src[0]) & int(ins.name[-2:]) - 1)
         assert isinstance(dst, Reg)
         state.set_scalar(dst, state.scalar(dst) | bit if "bitset1" in ins.name else state.scalar(dst) & ~bit)
         return
@@ -190,7 +207,18 @@ def step(state: State, ins: Ins) -> None:
 
 def operand_bits(name: str, bits: int) -> tuple[int, int]:
     """Widths of the two sources: the shift count of a 64-bit shift is a single register."""
-    return (bits, 32) if name in ("s_lshl_b64", "s_lshr_b64", "s_ashr_i64") else (bits, bits)
+    if name in ("s_bfm_b64", "s_bitset0_b64", "s_bitset1_b64"):
+        return 32, 32
+    wide_first = (
+        "s_lshl_b64",
+        "s_lshr_b64",
+        "s_ashr_i64",
+        "s_bfe_u64",
+        "s_bfe_i64",
+        "s_bitcmp0_b64",
+        "s_bitcmp1_b64",
+    )
+    return (bits, 32) if name in wide_first else (bits, bits)
 
 
 def result_bits(name: str, bits: int) -> int:

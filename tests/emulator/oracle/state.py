@@ -58,14 +58,14 @@ class State:
             self.v[reg.index + i, lane] = value >> 32 * i & MASK32
 
     def read(self, operand: Operand, lane: int = 0, kind: str = "b32") -> int:
-        """The bits of a source as `kind` (b32, b64, i64 or f32) in one lane."""
+        """The bits of a source as `kind` (see `valu.Vop`) in one lane."""
         if isinstance(operand, Reg):
             return self.scalar(operand) if operand.kind == "s" else self.vector(operand, lane)
         if isinstance(operand, Literal):
             signed = kind == "i64" and operand.bits >> 31
             return operand.bits | (MASK32 << 32 if signed else 0)
         assert isinstance(operand, Inline), operand
-        return constant(operand.value, 64 if kind in ("b64", "i64") else 32)
+        return constant(operand.value, {"b64": 64, "i64": 64, "f64": 64, "f16": 16}.get(kind, 32))
 
 
 def constant(value: int | float, bits: int) -> int:
@@ -73,9 +73,9 @@ def constant(value: int | float, bits: int) -> int:
     precision."""
     if isinstance(value, int):
         return value & (1 << bits) - 1
-    if value == INV_2PI and bits == 32:
-        return 0x3E22F983
-    return int.from_bytes(struct.pack("<f" if bits == 32 else "<d", value), "little")
+    if value == INV_2PI:
+        return {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}[bits]
+    return int.from_bytes(struct.pack({16: "<e", 32: "<f", 64: "<d"}[bits], value), "little")
 
 
 def signed(value: int, bits: int = 32) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from asm import VCC, Ins, Operand, Reg
 
 from . import lanes
-from .state import MASK32, State
+from .state import State
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,12 @@ class Lane:
 class Vop:
     fn: Callable[..., int | tuple[int, int]]
     dst: str  # b32, b64, z16 (low half, high half zero), mask (compare), carry (b32 + mask), carry64
-    src: tuple[str, ...]  # b32, f32, b16, b64, i64 for each source
+    src: tuple[str, ...]  # b32, f32, b16, f16, b64, i64, f64 for each source
     bit: bool = False  # reads a mask bit: VCC (short forms) or the third source
 
 
 OPS: dict[str, Vop] = {}
+SIGN_BIT = {"f16": 15, "f32": 31, "f64": 63}  # kinds whose sources take neg and abs
 
 
 def op(names: str, src: str, dst: str = "b32", bit: bool = False) -> Callable[..., Callable[..., int]]:
@@ -62,16 +63,19 @@ def destination_width(vop: Vop) -> int:
     return 2 if vop.dst in ("b64", "carry64") else 1
 
 
-def _source(state: State, ins: Ins, i: int, lane: int, kind: str) -> int:
+def _source(state: State, ins: Ins, i: int, lane: int | None, kind: str) -> int:
+    """Source i as the operation sees it; a DPP source lane of None reads 0, and modifiers act on that 0
+    too."""
     operand: Operand = ins.src[i]
-    value = state.read(operand, lane, kind)
+    value = 0 if lane is None else state.read(operand, lane, kind)
     if ins.sdwa and i < 2:
         value = lanes.sdwa_select(value, ins.sdwa.sel[i], ins.sdwa.sext[i])
     if kind == "b16":
         value &= 0xFFFF
-    if kind == "f32":
-        value &= ~(1 << 31) if ins.abs >> i & 1 else MASK32
-        value ^= (ins.neg >> i & 1) << 31
+    if kind in SIGN_BIT:
+        sign = 1 << SIGN_BIT[kind]
+        value = (value & sign * 2 - 1) & (~sign if ins.abs >> i & 1 else -1)
+        value ^= sign if ins.neg >> i & 1 else 0
     return value
 
 
@@ -96,7 +100,7 @@ def step(state: State, ins: Ins, arch: str) -> None:
         sources = []
         for i, kind in enumerate(vop.src):
             at = from_lane if i == 0 else lane
-            sources.append(0 if at is None else _source(state, ins, i, at, kind))
+            sources.append(_source(state, ins, i, at, kind))
         dst = ins.dst[0] if ins.dst else None
         old = state.read(dst, lane) if isinstance(dst, Reg) and dst.kind == "v" else 0
         results[lane] = vop.fn(Lane(ins, arch, lane, old, mask >> lane & 1), *sources)

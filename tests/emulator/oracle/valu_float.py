@@ -74,7 +74,7 @@ def _med3(_lane: Lane, a: int, b: int, c: int) -> int:
     return minmax(a, c if sf.equal(top, f32(b)) else b, True)
 
 
-_TESTS = {
+TESTS = {
     "lt": lambda a, b: sf.less(a, b),
     "eq": lambda a, b: sf.equal(a, b),
     "le": lambda a, b: not sf.less(b, a),
@@ -86,10 +86,10 @@ _TESTS = {
 
 def _compare(test: str, a: int, b: int) -> bool:
     x, y = f32(a), f32(b)
-    return not (x.nan or y.nan) and bool(_TESTS[test](x, y))
+    return not (x.nan or y.nan) and bool(TESTS[test](x, y))
 
 
-for _test in _TESTS:
+for _test in TESTS:
     _not = "neq" if _test == "eq" else "n" + _test
     plain(f"v_cmp_{_test}_f32", "f32 f32", lambda a, b, t=_test: _compare(t, a, b), dst="mask")
     plain(f"v_cmp_{_not}_f32", "f32 f32", lambda a, b, t=_test: not _compare(t, a, b), dst="mask")

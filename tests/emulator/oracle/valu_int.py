@@ -153,6 +153,8 @@ for _name, _fn in _SHORT.items():
     plain(_name, "b16 b16", _fn, dst="z16")
 
 _TESTS = {
+    "f": lambda a, b: False,
+    "t": lambda a, b: True,
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
     "lt": lambda a, b: a < b,

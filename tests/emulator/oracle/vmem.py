@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from asm import Ins, Reg
 
+from .ds import combine
 from .state import MASK32, MASK64, State, signed
 
 _WIDTH = re.compile(r"_(load|store)_(dwordx?\d*|ubyte|sbyte|ushort|sshort|byte|short)$")
-_ATOMIC = re.compile(r"global_atomic_(add|sub|smin|umin|smax|umax|and|or|xor|swap|cmpswap)$")
+_ATOMIC = re.compile(
+    r"(?:global|buffer)_atomic_(add|sub|smin|umin|smax|umax|and|or|xor|swap|cmpswap|inc|dec)(_x2)?$"
+)
 
 
 @dataclass
@@ -123,43 +126,55 @@ def global_access(state: State, ins: Ins, memory: Memory) -> None:
     )
 
 
-def _combine(name: str, old: int, data: int) -> int:
+_DS_NAMES = {"smin": ("min", "i"), "smax": ("max", "i"), "umin": ("min", "u"), "umax": ("max", "u"),
+             "swap": ("wrxchg", "u")}  # fmt: skip
+
+
+def _new_value(name: str, bits: int, old: int, data: int) -> int:
+    """cmpswap: the low half of the data is the new value, the high half what memory must hold."""
     if name == "cmpswap":
-        return data & MASK32 if old == data >> 32 else old
-    return {
-        "add": old + data,
-        "sub": old - data,
-        "and": old & data,
-        "or": old | data,
-        "xor": old ^ data,
-        "swap": data,
-        "umin": min(old, data),
-        "umax": max(old, data),
-        "smin": min(signed(old), signed(data)),
-        "smax": max(signed(old), signed(data)),
-    }[name]
+        new, expected = data & (1 << bits) - 1, data >> bits
+        return new if old == expected else old
+    plain, sign = _DS_NAMES.get(name, (name, "u"))
+    return combine(plain, sign, bits, old, data)
 
 
-def global_atomic(state: State, ins: Ins, memory: Memory) -> None:
+def atomic(state: State, ins: Ins, memory: Memory) -> None:
+    """Global and raw buffer atomics, 32 and 64 bits; sc0 returns the old value. Out of a buffer: 0 /
+    dropped."""
     found = _ATOMIC.match(ins.name)
     if not found:
         raise KeyError(ins.name)
+    bits = 64 if found[2] else 32
+    data_register = _reg(ins.src[-1])
     before: dict[int, int | None] = {}
     for lane in state.lanes():
-        address = _global_address(state, ins, lane)
-        old = memory.load(address, 4)
-        memory.store(address, 4, _combine(found[1], old, state.vector(_reg(ins.src[2]), lane)))
+        address, inside = _atomic_address(state, ins, lane)
+        old = memory.load(address, bits // 8) if inside else 0
+        if inside:
+            memory.store(
+                address, bits // 8, _new_value(found[1], bits, old, state.vector(data_register, lane))
+            )
         before[lane] = old
     if ins.sc0:
         _commit(state, ins, before)
 
 
+def _atomic_address(state: State, ins: Ins, lane: int) -> tuple[int, bool]:
+    if ins.encoding == "global":
+        return _global_address(state, ins, lane), True
+    resource = state.scalar(_reg(ins.src[1]))
+    offset = ins.imm + (state.vector(_reg(ins.src[0]), lane) if ins.offen else 0)
+    soffset = state.read(ins.src[2]) if ins.src[2] is not None else 0
+    return (resource & (1 << 48) - 1) + soffset + offset, offset < (resource >> 64 & MASK32)
+
+
 def step(state: State, ins: Ins, memory: Memory) -> None:
     if ins.encoding == "smem":
         smem(state, ins, memory)
+    elif "atomic" in ins.name:
+        atomic(state, ins, memory)
     elif ins.encoding == "mubuf":
         buffer(state, ins, memory)
-    elif "atomic" in ins.name:
-        global_atomic(state, ins, memory)
     else:
         global_access(state, ins, memory)

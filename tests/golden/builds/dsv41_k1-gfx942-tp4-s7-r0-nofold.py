@@ -1,15 +1,16 @@
 # dsv41_k1-gfx942-tp4-s7-r0-nofold: generated from templates/k1.py.j2; do not edit.
 # Again: flymono gen --build dsv41_k1-gfx942-tp4-s7-r0-nofold
+# Why each number is what it is: flymono plan show dsv41_k1-gfx942-tp4-s7-r0-nofold
 #
 # Specs (first 12 digits of SHA-256 of the resolved values):
-#   arch/gfx942               d4498dcb8fe7
-#   model/deepseek_v41_flash  c1bfb3bb7d3c
+#   arch/gfx942               a318749d814f
+#   model/deepseek_v41_flash  4bbc9a118e3d
 #
 # Costs of one launch, by the plan:
 #   grid         256 workgroups of 512 threads
 #   GEMV passes  2 of at most 6 rows
 #   LDS          42,752 of 65,536 bytes
-#   scratch      619,264 bytes
+#   scratch      2,138,368 bytes
 #   MFMA slice   10,240 x f32_16x16x4_f32
 #   MFMA wqkv    35,840 x f32_16x16x32_fp8_fp8
 #   MFMA wq_b    40,960 x f32_16x16x32_fp8_fp8
@@ -120,6 +121,7 @@ WQKV_GEMV = Gemv(
     steps=20,
     tiles=112,
     per_workgroup=1,
+    span=256,
 )
 WQ_B_GEMV = Gemv(
     rows=8192,
@@ -128,6 +130,7 @@ WQ_B_GEMV = Gemv(
     steps=10,
     tiles=512,
     per_workgroup=2,
+    span=256,
 )
 
 # Where a wave waits for another workgroup, and how often it looks before it gives up.

@@ -1,15 +1,16 @@
 # dsv41_k1-gfx950-tp2-s6-r2: generated from templates/k1.py.j2; do not edit.
 # Again: flymono gen --build dsv41_k1-gfx950-tp2-s6-r2
+# Why each number is what it is: flymono plan show dsv41_k1-gfx950-tp2-s6-r2
 #
 # Specs (first 12 digits of SHA-256 of the resolved values):
-#   arch/gfx950               c72c5e1a39a0
-#   model/deepseek_v41_flash  c1bfb3bb7d3c
+#   arch/gfx950               2d8be7c7285c
+#   model/deepseek_v41_flash  4bbc9a118e3d
 #
 # Costs of one launch, by the plan:
 #   grid         256 workgroups of 512 threads
 #   GEMV passes  1 of at most 16 rows
 #   LDS          59,136 of 163,840 bytes
-#   scratch      530,688 bytes
+#   scratch      2,954,240 bytes
 #   MFMA slice   10,240 x f32_16x16x4_f32
 #   MFMA wqkv    4,480 x scale_f32_16x16x128_f8f6f4
 #   MFMA wq_b    10,240 x scale_f32_16x16x128_f8f6f4
@@ -120,6 +121,7 @@ WQKV_GEMV = Gemv(
     steps=20,
     tiles=112,
     per_workgroup=1,
+    span=256,
 )
 WQ_B_GEMV = Gemv(
     rows=16384,
@@ -128,6 +130,7 @@ WQ_B_GEMV = Gemv(
     steps=10,
     tiles=1024,
     per_workgroup=4,
+    span=256,
 )
 
 # Where a wave waits for another workgroup, and how often it looks before it gives up.

@@ -1,0 +1,99 @@
+"""`flymono codes`: what each finding code means; all of them are the page docs/findings.md.
+
+The page is made from the catalogues beside the code that reports the findings, and from nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+_INTRO = """# Findings
+
+Made by `flymono codes`, from the catalogues in the code; do not edit (`make goldens` writes it anew).
+
+Every finding names a place, a code, what is wrong and what to do. `{...}` stands for what a finding fills in.
+"""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """One list of codes: title, a sentence about it, column heads, {code: further columns}."""
+
+    title: str
+    about: str
+    heads: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `flymono codes` to the app."""
+    app.command("codes")(codes)
+
+
+def codes(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[CODE...]", help="Default: the page.")] = None,
+) -> None:
+    """Explain finding codes."""
+    from ..specs.findings import UserError, near
+
+    every = catalogues()
+    if not names:
+        print(page(every), end="")
+        return
+    known = [code for one in every for code in one.rows]
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"no finding has code {unknown[0]}", fix=near(unknown[0], known))
+    for name in names:
+        for one in every:
+            if name in one.rows:
+                print(f"{name} ({one.title}): " + "\n    fix: ".join(one.rows[name]))
+
+
+def catalogues() -> tuple[Catalogue, ...]:
+    """All catalogues, in the order in which a user meets them."""
+    from ..emulator.findings import KINDS
+    from ..gen.findings import CODES
+    from ..runtime.plan import Code as PlanCode
+    from ..specs.findings import Code as SpecCode
+
+    hinted = "depends on the case and is said with the finding"
+    spec = {c.name: (c.value.text, c.value.fix.replace("{hint}", hinted)) for c in SpecCode}
+    return (
+        Catalogue("specs", "Of `flymono spec check` and of every command.", ("code", "text", "fix"), spec),
+        Catalogue(
+            "plan",
+            "Why a build is refused; a refusal names all reasons and the nearest supported build.",
+            ("code", "meaning"),
+            {str(c): (c.about,) for c in PlanCode},
+        ),
+        Catalogue("builds", "Of `flymono gen` and `flymono build`.", ("code", "meaning"), _cells(CODES)),
+        Catalogue(
+            "emulator",
+            "What a kernel must not do: `flymono run`, `Emulator.launch`.",
+            ("kind", "meaning"),
+            _cells(KINDS),
+        ),
+    )
+
+
+def page(every: Iterable[Catalogue]) -> str:
+    """The catalogues as Markdown."""
+    return _INTRO + "".join(map(_section, every))
+
+
+def _section(one: Catalogue) -> str:
+    head = f"| {' | '.join(one.heads)} |\n|{'---|' * len(one.heads)}\n"
+    rows = [f"| `{code}` | {' | '.join(map(_escaped, cells))} |\n" for code, cells in one.rows.items()]
+    return f"\n## {one.title.capitalize()}\n\n{one.about}\n\n{head}{''.join(rows)}"
+
+
+def _cells(table: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {code: (meaning,) for code, meaning in table.items()}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,1 @@
+"""K1: attention seam and attention front of one layer. `launch` puts its plan together."""

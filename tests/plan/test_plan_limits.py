@@ -1,0 +1,136 @@
+"""The row limit follows the specs: grid, shared width, experts; and refusals of K2, FFN and key-list keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flymono.runtime.plan import (
+    BuildKey,
+    Code,
+    Unsupported,
+    key_reasons,
+    nearest,
+    plan_k1,
+    plan_of,
+    width_report,
+)
+from flymono.runtime.plan.support import Routing, layer_kinds, routing_reasons
+from flymono.specs import Specs
+
+from .plan_specs import arch_with, spec_set
+
+MODEL = "deepseek_v41_flash"
+
+
+def with_grid(specs: Specs, arch: str, workgroups: Any) -> Any:
+    spec = specs.arch[arch]
+    return spec.model_copy(update={"machine": spec.machine.model_copy(update={"workgroups": workgroups})})
+
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "ffn"])
+def test_a_grid_of_304_admits_more_rows(specs: Specs, kind: str) -> None:
+    """304 // 36 = 8 token tiles of 6 rows, not 7; each kind plans at the new limit and no further."""
+    edited = spec_set(specs.model[MODEL], with_grid(specs, "gfx942", 304))
+    report = width_report(specs.model[MODEL], edited.arch["gfx942"])
+    assert (report.width, report.limit.rows, report.limit.by) == (6, 48, "shared units")
+    plan = plan_of(edited, BuildKey(kind, "gfx942", 4, 48))
+    assert plan.grid == 304 and plan.epoch.marks + 304 <= plan.epoch.ug_counters
+    with pytest.raises(Unsupported, match="rows-out-of-range"):
+        plan_of(edited, BuildKey(kind, "gfx942", 4, 49))
+
+
+def test_a_stage_may_use_fewer_workgroups_than_the_grid(specs: Specs) -> None:
+    """wq_b's tasks of a workgroup must lie whole heads apart: it stays on 256 of 304."""
+    edited = spec_set(specs.model[MODEL], with_grid(specs, "gfx942", 304))
+    wq_b = plan_k1(edited, BuildKey("k1", "gfx942", 4, 6)).stage("wq_b")
+    assert (wq_b.span, wq_b.per_workgroup, wq_b.tasks_of(300)) == (256, 2, ())
+
+
+def test_a_grid_that_no_gpu_holds(specs: Specs) -> None:
+    edited = spec_set(specs.model[MODEL], with_grid(specs, "gfx942", 305))
+    with pytest.raises(Unsupported) as refused:
+        plan_of(edited, BuildKey("k2", "gfx942", 4, 6))
+    assert [r.code for r in refused.value.reasons] == [Code.GRID_TOO_LARGE]
+
+
+def test_a_small_shared_width_admits_more_rows(specs: Specs) -> None:
+    """Half of the width: 18 units a tile, and the seam decides."""
+    model = specs.model[MODEL]
+    thin = model.model_copy(update={"moe": model.moe.model_copy(update={"intermediate": 1152})})
+    report = width_report(thin, specs.arch["gfx942"])
+    assert (report.limit.rows, report.limit.by) == (48, "seam workgroups")
+    assert plan_of(spec_set(thin, specs.arch["gfx942"]), BuildKey("k2", "gfx942", 4, 48)).key.rows == 48
+
+
+CASES: dict[str, tuple[set[Code], str]] = {
+    "dsv41_k2-gfx942-tp4-s43-r2": ({Code.ROWS_OUT_OF_RANGE}, "dsv41_k2-gfx942-tp4-s42-r2"),
+    "dsv41_ffn-gfx942-tp2-s43": ({Code.TP_NOT_OFFERED, Code.ROWS_OUT_OF_RANGE}, "dsv41_ffn-gfx942-tp4-s42"),
+    "dsv41_ffn-gfx950-tp3-s6": ({Code.TP_NOT_OFFERED, Code.MODEL_SHAPE}, "dsv41_ffn-gfx950-tp2-s6"),
+    "dsv41_k2-gfx950-tp2-s6-r0-index": ({Code.LAYER_KIND_UNKNOWN}, "dsv41_k2-gfx950-tp2-s6-r0"),
+    "dsv41_k1-gfx950-tp2-s6-r0-index": ({Code.LAYER_KIND_UNKNOWN}, "dsv41_k1-gfx950-tp2-s6-r0"),
+    "dsv41_k2-gfx950-tp2-s6-r2-draft": ({Code.DRAFT_UNKNOWN}, "dsv41_k2-gfx950-tp2-s6-r0-draft"),
+    "dsv41_k2-gfx950-tp2-s6-r2-nofold": ({Code.NOT_OF_THIS_KIND}, "dsv41_k2-gfx950-tp2-s6-r2"),
+    "dsv41_k1-gfx950-tp2-s6-r0-draft": ({Code.NOT_OF_THIS_KIND}, "dsv41_k1-gfx950-tp2-s6-r0"),
+    "dsv41_ffn-gfx950-tp2-s6-r1": ({Code.NOT_OF_THIS_KIND}, "dsv41_ffn-gfx950-tp2-s6"),
+    "dsv41_keylist-gfx942-tp4-s6-r0": ({Code.LAYER_KIND_UNKNOWN}, "dsv41_keylist-gfx942-tp4-s6-r1"),
+    "dsv41_keylist-gfx942-tp4-s6-r3-timeline": (
+        {Code.RATIO_UNKNOWN, Code.NOT_OF_THIS_KIND}, "dsv41_keylist-gfx942-tp4-s6-r2"),
+    "dsv41_k2-gfx942-tp3-s99-r3-nofold-w192-draft": (
+        {Code.TP_NOT_OFFERED, Code.MODEL_SHAPE, Code.ROWS_OUT_OF_RANGE, Code.RATIO_UNKNOWN,
+         Code.NOT_OF_THIS_KIND, Code.WINDOW_NEEDS_RATIO_0, Code.DRAFT_UNKNOWN},
+        "dsv41_k2-gfx942-tp4-s42-r0-draft"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("build", CASES)
+def test_all_reasons(specs: Specs, build: str) -> None:
+    codes, near = CASES[build]
+    with pytest.raises(Unsupported) as refused:
+        plan_of(specs, BuildKey.parse(build))
+    assert ({r.code for r in refused.value.reasons}, refused.value.nearest) == (codes, near)
+    assert all(r.text and r.fix for r in refused.value.reasons)
+
+
+def test_the_nearest_of_any_key_has_a_plan(specs: Specs) -> None:
+    for kind in ("k1", "k2", "ffn", "keylist"):
+        for ratio, index, draft in ((0, True, True), (1, True, False), (2, False, True), (5, True, True)):
+            key = BuildKey(kind, "gfx950", 3, 77, ratio, False, index, 192, True, draft=draft)
+            near = nearest(specs, key)
+            assert near is not None and not key_reasons(specs, near), key.id
+
+
+def test_layer_kinds(specs: Specs) -> None:
+    assert layer_kinds(specs.model[MODEL]) == {(0, False), (1, False), (1, True), (2, False), (2, True)}
+
+
+def test_routing_that_is_not_the_models(specs: Specs) -> None:
+    """Every difference at once; a draft layer is held to the draft's counts."""
+    model = specs.model[MODEL]
+    right = Routing(384, 6, "sqrtsoftplus", True, 1.5, 10.0)
+    assert routing_reasons(model, right) == []
+    assert routing_reasons(model, replace(right, experts=128, per_token=3), draft=True) == []
+    wrong = Routing(128, 3, "softmax", False, 2.5, 7.0, 0, True)
+    reasons = routing_reasons(model, wrong)
+    assert len(reasons) == 8 and {r.code for r in reasons} == {Code.ROUTING_UNKNOWN}
+    assert "SwiGLU limit: 7.0, the kernels compute 10.0" in [r.text for r in reasons]
+
+
+def test_a_model_whose_routing_no_kernel_computes(specs: Specs) -> None:
+    model = specs.model[MODEL]
+    moe = model.moe.model_copy(update={"norm_topk_prob": False, "hash_layers": 3})
+    odd = spec_set(model.model_copy(update={"moe": moe}), specs.arch["gfx950"])
+    with pytest.raises(Unsupported) as refused:
+        plan_of(odd, BuildKey("k2", "gfx950", 2, 6))
+    assert [r.code for r in refused.value.reasons] == [Code.ROUTING_UNKNOWN] * 2
+    assert plan_of(odd, BuildKey("k1", "gfx950", 2, 6)), "K1 does not route"
+
+
+def test_a_grid_too_small_for_the_router(specs: Specs) -> None:
+    small = spec_set(specs.model[MODEL], arch_with(specs.arch["gfx942"], units=70))
+    with pytest.raises(Unsupported) as refused:
+        plan_of(small, BuildKey("k2", "gfx942", 4, 6))
+    text = " ".join(r.text for r in refused.value.reasons)
+    assert "router tasks" in text and "wo_b and down tasks" in text
