@@ -7,6 +7,7 @@ MFMA, in functions of 1 ulp), each adversarial in its own way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -217,6 +218,15 @@ def test_places_of_the_lane_grouped_order() -> None:
         want = c // 128 * 128 + 32 * ((c % 32) // 8) + 8 * ((c % 128) // 32) + inner[c % 8]
         assert int(places[c]) == want
     assert len(places.unique()) == 576 and int(places.max()) < 640
+
+
+def test_rows_of_mid_may_be_longer_than_their_columns() -> None:
+    bench = ffn_bench("fnuz")
+    wide = replace(bench, order=replace(bench.order, mid_row=256, mids_row=32))
+    assert wrong(wide) == []
+    short, long = (launches_of(None, b)[0].regions["mids"] for b in (bench, wide))
+    picks = bench.case.rows * bench.sizes.picks
+    assert (len(short), len(long)) == (picks * 4 * bench.sizes.inter_padded // 32, picks * 4 * 32)
 
 
 def test_missing_and_short_regions_are_named() -> None:
