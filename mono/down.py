@@ -24,7 +24,8 @@ from . import formats as fmt
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
 from .context import WAVE, Context, renew
-from .ug import STEP, TILE_STEP, Experts
+from .ug_map import STEP
+from .ug_product import TILE_STEP, Experts, bounded
 
 PICKS = 16  # of a pass: the columns of an MFMA
 PAIRS = 8  # words of two bf16 rows that a task has
@@ -176,16 +177,13 @@ def _weights(c: Context, w: Experts, share: Share, item: Any, slots: Any) -> lis
     return load(c, w, expert, _tile(share, second), live)
 
 
-def _bounded(size: int, live: Any) -> Any:
-    return live.select(Int32(size - 2**32 if size >= 2**31 else size), Int32(0))
-
-
 def _native_weights(c: Context, w: Experts, expert: Any, tile: Any, live: Any) -> list[Any]:
-    """Steps of 16 bytes a lane; of the codes a dword for two steps, with those of the neighbouring tile in it."""
+    """Steps of 16 bytes a lane; of the codes a dword for two steps, which holds the neighbouring tile's as well, and
+    a byte for the last of an odd number."""
     mix, hidden = c.build.ffn.mix, c.build.shape.hidden
     row_bytes, columns = mix.padded // 2, (mix.padded // 32 + 7) // 8 * 8
-    data = ll.buffer(w.data, _bounded(mix.experts * hidden * row_bytes, live))
-    codes = ll.buffer(w.codes, _bounded(mix.experts * hidden * columns, live))
+    data = ll.buffer(w.data, bounded(mix.experts * hidden * row_bytes, live))
+    codes = ll.buffer(w.codes, bounded(mix.experts * hidden * columns, live))
     base = (expert * (hidden // 16) + tile) * (16 * row_bytes)
     steps = mix.padded // STEP
     out = [
@@ -193,9 +191,11 @@ def _native_weights(c: Context, w: Experts, expert: Any, tile: Any, live: Any) -
     ]
     base = (expert * (hidden // 32) + (tile >> 1)) * (32 * columns)
     shift = (tile & 1) << 3
-    for k in range((steps + 1) // 2):
+    for k in range(steps // 2):
         word = ll.buffer_load(codes, c.lane * 4 + k * 256, base, cache=ll.NT)
         out.append(Int32(fx.Uint32(word) >> fx.Uint32(shift)))
+    if steps % 2:
+        out.append(ll.buffer_byte(codes, c.lane * 4 + steps // 2 * 256 + (tile & 1), base))
     return out
 
 
@@ -204,8 +204,8 @@ def _fnuz_weights(c: Context, w: Experts, expert: Any, tile: Any, live: Any) -> 
     mix, hidden = c.build.ffn.mix, c.build.shape.hidden
     whole, rest = _steps(c)
     tile_bytes, tile_codes = 8 * mix.inter, mix.inter // 2
-    data = ll.buffer(w.data, _bounded(mix.experts * hidden * mix.inter // 2, live))
-    codes = ll.buffer(w.codes, _bounded(mix.experts * hidden * mix.inter // 32, live))
+    data = ll.buffer(w.data, bounded(mix.experts * hidden * mix.inter // 2, live))
+    codes = ll.buffer(w.codes, bounded(mix.experts * hidden * mix.inter // 32, live))
     base = (expert * (hidden // 16) + tile) * tile_bytes
     out = [
         ll.buffer_load(data, c.lane * 16 + k * TILE_STEP, base, count=4, cache=ll.NT) for k in range(whole)
@@ -350,7 +350,7 @@ def _pass(c: Context, which: Any, position: Any, count: Any, regs: list[Any]) ->
 
 
 @ll.device
-def _combine(c: Context, share: Share) -> None:
+def _combine(c: Context, share: Share, boxes: list[mailbox.Box]) -> None:
     """A row's picks in selection order, then the shared expert, bf16 after each; to every rank."""
     f, how, shape = c.build.ffn, c.build.how, c.build.shape
     pair, t = c.tid & 7, c.tid >> 3
@@ -367,7 +367,7 @@ def _combine(c: Context, share: Share) -> None:
             more = fmt.unpack([ll.lds_load(c.lds, (spot, f.lds.sdl), Int32)])
             word = fmt.bf16_pair(how, low + more[0], high + more[1])
             column = _tile(share, which) * gemv.TILE_ROWS + pair * 2
-            peers.push(c, f.peer.ffn, t, column, word)
+            peers.push(c, boxes, f.peer.ffn, t, column, word)
 
 
 def down(
@@ -400,8 +400,9 @@ def _run(
     regs = _weights(c, routed, share, c.wave, slots)
     _shared(c, sites, how, share, weights)
     _routed(c, ugf, share, routed, regs, slots)
+    boxes = peers.all_boxes(c)
     fx.barrier()
-    _combine(c, share)
+    _combine(c, share, boxes)
     fx.barrier()
 
 

@@ -26,8 +26,9 @@ def final_reduce(c: Context, tasks: Tasks, site: Site, out: Any) -> None:
 def _columns(c: Context, site: Site, task: Any, out: Any) -> None:
     rows = c.build.shape.rows
     column = task * COLUMNS + (c.tid & 15) * 2
+    box = peers.own_box(c)
     for first in range_constexpr(0, rows, PASS):
         token = (c.tid >> 4) + first
         if token < rows:
-            word = peers.rank_sum(c, site, c.build.ffn.peer.ffn, token, column)
+            word = peers.rank_sum(c, box, site, c.build.ffn.peer.ffn, token, column)
             ll.global_store(out, token * (c.build.shape.hidden * 2) + column * 2, word)

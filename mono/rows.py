@@ -9,7 +9,6 @@ LDS rows are padded by 16 bytes: 16 rows read by one MFMA operand then start in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,35 +73,37 @@ def _last_access(c: Context, s: Slice) -> tuple[Any, Any]:
     return is_code, is_code.select(item - s.k // ITEM, item) * ITEM
 
 
+@dataclass(frozen=True)
+class Picked:
+    """The row that a wave has in one round, and whether it has one (both uniform)."""
+
+    row: Any
+    live: Any
+
+
+def _in_order(c: Context, first: Any, width: int) -> list[Picked]:
+    """Rows first .. first + width - 1, those of the step."""
+    slots = [c.wave + r * c.build.waves for r in range(rounds(c, width))]
+    return [Picked(first + slot, (first + slot < c.build.shape.rows) & (slot < width)) for slot in slots]
+
+
 def load_rows(c: Context, s: Slice, first: Any, width: int, regs: list[Any]) -> list[Any]:
     """Rows first .. first + width - 1 (those of the step) into registers, issued and not waited for."""
-    return load_picked(c, s, lambda slot: first + slot, _live(c, first, width), width, regs)
+    return load_picked(c, s, _in_order(c, first, width), regs)
 
 
 def store_rows(c: Context, s: Slice, first: Any, width: int, regs: list[Any]) -> None:
     """The loaded rows into LDS rows 0 .. width - 1. The reader's barrier is the caller's."""
-    store_picked(c, s, _live(c, first, width), width, regs)
-
-
-def _live(c: Context, first: Any, width: int) -> Callable[[Any], Any]:
-    return lambda slot: (first + slot < c.build.shape.rows) & (slot < width)
+    store_picked(c, s, _in_order(c, first, width), regs)
 
 
 @ll.device
-def load_picked(
-    c: Context,
-    s: Slice,
-    row_of: Callable[[Any], Any],
-    is_live: Callable[[Any], Any],
-    width: int,
-    regs: list[Any],
-) -> list[Any]:
-    """Rows ``row_of(slot)`` of the slots below ``width`` that are live (both of uniform values)."""
+def load_picked(c: Context, s: Slice, picked: list[Picked], regs: list[Any]) -> list[Any]:
+    """The wave's rows, one a round, into registers, issued and not waited for."""
     is_code, last = _last_access(c, s)
-    for r in range_constexpr(rounds(c, width)):
-        slot = c.wave + r * c.build.waves
-        if is_live(slot):
-            row = row_of(slot)
+    for r in range_constexpr(len(picked)):
+        if picked[r].live:
+            row = picked[r].row
             data, codes = s.data + row * s.row, s.codes + row * (s.row // 8)
             for k in range_constexpr(s.accesses - 1):
                 regs[r * s.accesses + k] = ll.buffer_load(
@@ -114,14 +115,12 @@ def load_picked(
 
 
 @ll.device
-def store_picked(
-    c: Context, s: Slice, is_live: Callable[[Any], Any], width: int, regs: list[Any]
-) -> None:
-    """What ``load_picked`` loaded, into the LDS rows of the slots. The reader's barrier is the caller's."""
+def store_picked(c: Context, s: Slice, picked: list[Picked], regs: list[Any]) -> None:
+    """What ``load_picked`` loaded, into LDS row wave + 8 r of round r. The reader's barrier is the caller's."""
     is_code, last = _last_access(c, s)
-    for r in range_constexpr(rounds(c, width)):
+    for r in range_constexpr(len(picked)):
         slot = c.wave + r * c.build.waves
-        if is_live(slot):
+        if picked[r].live:
             for k in range_constexpr(s.accesses - 1):
                 spot = slot * s.lds_row + c.lane * ITEM
                 ll.lds_store(c.lds, (spot, s.lds_data + k * WAVE * ITEM), regs[r * s.accesses + k])

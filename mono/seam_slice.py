@@ -206,9 +206,10 @@ def ffn_slice(
 ) -> None:
     """Slices of the FFN seam: what is folded in is the ranks' summed attention output (FFN math 2.1)."""
     c = renew(c)
+    box = peers.own_box(c)
 
     def word(token: Any, at: Any) -> Any:
-        return peers.rank_sum(c, site, c.build.ffn.peer.attn, token, at >> 1)
+        return peers.rank_sum(c, box, site, c.build.ffn.peer.attn, token, at >> 1)
 
     a = {
         "res_in": res_in,

@@ -176,6 +176,12 @@ def record(c: Context, base: int, number: Any) -> tuple[Any, Any, Any, Any]:
     return first & 0xFFFF, fx.Int32(fx.Uint32(first) >> 16), second & 0xFFFF, fx.Int32(fx.Uint32(second) >> 16)
 
 
+def row_at(c: Context, position: Any) -> Any:
+    """Row of the pick at a position."""
+    word = ll.lds_load(c.lds, position * 4 + c.build.ffn.lds.order, Int32)
+    return Int32(fx.Uint32(word) >> 16)
+
+
 def broadcast_word(c: Context) -> int:
     """LDS offset of a word for one thread's news to all."""
     return c.build.ffn.lds.totals + 4 * c.build.waves + 8

@@ -10,7 +10,7 @@ from flydsl._mlir import ir
 from flydsl._mlir.dialects import llvm as _llvm
 from flydsl._mlir.dialects import scf as _scf
 from flydsl.expr import rocdl
-from flydsl.expr.typing import Int32, Int64, T
+from flydsl.expr.typing import Int32, T
 
 from .values import i32, raw, type_of, undef, wrap
 from .vector import intrinsic
@@ -60,12 +60,8 @@ def fresh(v: Any) -> Any:
     Conditions on it are compared where they are used; one that an earlier stage left in a mask would take
     four instructions to branch on.
     """
-    return Int32(_llvm.inline_asm(T.i32, [raw(v)], "", "=s,0", has_side_effects=True))
-
-
-def fresh_address(v: Any) -> Any:
-    """An address under a new name: what is read through it is not what an earlier stage has read."""
-    return Int64(_llvm.inline_asm(T.i64, [raw(v)], "", "=s,0", has_side_effects=True))
+    data = raw(v)
+    return type(v)(_llvm.inline_asm(data.type, [data], "", "=s,0", has_side_effects=True))
 
 
 def spin(

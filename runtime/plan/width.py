@@ -15,7 +15,7 @@ from ...specs.schema import ArchSpec, ModelSpec
 from .arith import cdiv
 from .dims import TILE_ROWS, Dims, dims_of, shape_reasons
 from .ffn.lds import deciding, moe_structs
-from .ffn.shape import ROUTER_PARTS, k_block_of, pick_width_of
+from .ffn.shape import ROUTER_PARTS, staging_of
 from .k1.lds import front_struct
 from .k1.stages import grid_reasons, wq_b_span
 from .k2.lds import gemv_struct, split_of
@@ -105,7 +105,7 @@ def demands_of(model: ModelSpec, arch: ArchSpec, width: int, rows: int) -> tuple
     found = []
     for tp in arch.tp:
         d, held = dims_of(model, tp), min(rows, width)
-        moe = moe_structs(d, rows, width, None, pick_width_of(arch, how, width), k_block_of(d, arch))
+        moe = moe_structs(d, rows, width, None, *staging_of(d, arch, how, rows, width))
         sizes = (
             ("K1 seam", seam_struct(d, rows).bytes),
             ("K1 front", front_struct(d, held, wq_b_per_workgroup(d, wq_b_span(grid))).bytes),

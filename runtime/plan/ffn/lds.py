@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ..arith import align_up
 from ..dims import STEP_K, TILE_ROWS, Dims
 from ..lds import ALIGN, PARTIAL_BYTES, WAVES, Declared, Struct, code_words, struct_of, x_words
-from .shape import Mixture, max_tiles, mixture_of
+from .shape import Mixture, k_slices_of, max_tiles, mixture_of
 
 AREAS = ("shared", "ug", "down")
 
@@ -75,9 +75,12 @@ def _shared(d: Dims, held: int) -> list[Declared]:
 
 
 def _ug(d: Dims, held: int, k_block: int) -> list[Declared]:
+    """Whole rows, or a K block's share of every K slice."""
+    shares = 1 if k_block == d.hidden else k_slices_of(d)
+    rows, k = shares * held, k_block // shares
     return [
-        ("x", held, x_words(k_block), "e4m3x4", "X8R rows of the step or the pick tile, one K block"),
-        ("xs", held, code_words(d, k_block), "i32", "their scale codes"),
+        ("x", rows, x_words(k), "e4m3x4", "X8R rows of the step or the pick tile: K slice, row"),
+        ("xs", rows, code_words(d, k), "i32", "their scale codes"),
     ]
 
 

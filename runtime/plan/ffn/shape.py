@@ -94,15 +94,23 @@ def max_tiles(mix: Mixture, rows: int, pick_width: int) -> int:
     return min(picks, min(picks, mix.experts) + picks // pick_width)
 
 
-def pick_width_of(arch: ArchSpec, how: Strategy, width: int) -> int:
-    """Picks of a tile: as wide as a pass; with x in K blocks the MFMA's columns."""
-    return width if arch.gemv.expert_k_block == "whole" else how.gemv_mfma.n
-
-
-def k_block_of(d: Dims, arch: ArchSpec) -> int:
-    """K columns of x that the routed gate/up holds in LDS at a time."""
+def staging_of(d: Dims, arch: ArchSpec, how: Strategy, rows: int, width: int) -> tuple[int, int]:
+    """(picks of a tile, K columns of x in LDS at a time): whole rows where the step fits a pass; beyond, K blocks
+    and the MFMA's full width of picks if the arch spec states a block, since an expert is then read less often."""
     block = arch.gemv.expert_k_block
-    return d.hidden if block == "whole" else min(block, d.hidden)
+    if block == "whole" or rows <= width:
+        return width, d.hidden
+    return how.gemv_mfma.n, min(block, d.hidden)
+
+
+def groups_of(d: Dims) -> int:
+    """FP4 groups of one gate/up task."""
+    return DRAFT_GROUPS if d.draft else TARGET_GROUPS
+
+
+def k_slices_of(d: Dims) -> int:
+    """K slices of one gate/up task: two waves a group and slice."""
+    return WAVES // (2 * groups_of(d))
 
 
 def mids_row(d: Dims, line: int) -> int:
@@ -120,9 +128,9 @@ def router_groups_of(rows: int, width: int, per_group: int, grid: int) -> tuple[
 def shape_of(d: Dims, rows: int, width: int, grid: int, how: Strategy, arch: ArchSpec) -> FfnShape:
     """The FFN half of a build."""
     mix, n = mixture_of(d), rows * d.experts_per_token
-    pick_width = pick_width_of(arch, how, width)
+    pick_width, k_block = staging_of(d, arch, how, rows, width)
     tiles, most = max_tiles(mix, rows, pick_width), min(n, d.experts)
-    groups, per_task = d.intermediate // d.mx_group, DRAFT_GROUPS if d.draft else TARGET_GROUPS
+    groups, per_task = d.intermediate // d.mx_group, groups_of(d)
     parts, by_tile = cdiv(groups, per_task), rows > pick_width
     per_group = d.experts // TILE_ROWS * ROUTER_PARTS
     router_groups, router_rows = router_groups_of(rows, width, per_group, grid)
@@ -146,8 +154,8 @@ def shape_of(d: Dims, rows: int, width: int, grid: int, how: Strategy, arch: Arc
         groups_per_task=per_task,
         parts=parts,
         ug_tasks=(tiles if by_tile else most) * parts,
-        k_slices=WAVES // (2 * per_task),
-        k_block=k_block_of(d, arch),
+        k_slices=k_slices_of(d),
+        k_block=k_block,
         router_groups=router_groups,
         router_rows=router_rows,
         router_per_group=per_group,

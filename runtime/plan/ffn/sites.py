@@ -55,6 +55,7 @@ def _experts(d: Dims, f: FfnShape) -> list[Wanted]:
     words, codes = held * w // 4, held * w // d.mx_group
     code_load = 2 if (w // d.mx_group) % 2 == 0 else 1
     a_slot = f.parts * (min(f.tiles, cdiv(f.rows, f.pick_width)) if f.by_tile else 1)
+    distinct = min(a_slot, f.parts * (f.max_tiles if f.by_tile else f.max_slots))
     return [
         Wanted("shared_x8rdy", "shared", "xq", "x8rdy", "flags", held, held, 1, (1,), False),
         Wanted("shared_q_smid", "shared_q", "shared", "smid", "pairs", 16 * held, 16 * held, 1, (1,), False),
@@ -71,7 +72,7 @@ def _experts(d: Dims, f: FfnShape) -> list[Wanted]:
             batches_of(cdiv(codes, code_load * BLOCK)), True,
         ),
         Wanted(
-            "down_ugf", "down", "ug", "ugf", "flags", a_slot * WAVES, BLOCK, 1,
+            "down_ugf", "down", "ug", "ugf", "flags", distinct * WAVES, BLOCK, 1,
             batches_of(cdiv(a_slot, WAVE)), False,
         ),
     ]  # fmt: skip

@@ -17,9 +17,10 @@ from ..dims import STEP_K, Dims
 from ..strategy import Strategy
 from .experts import expert_bytes
 from .lds import moe_structs
+from .shape import staging_of
 
-BLOCK_STEPS = 10
-"""Steps of a K block that is offered: a quarter of the shipped model's hidden size."""
+BLOCK_STEPS = 8
+"""Steps of a K block that is offered: two a K slice of a draft layer's tasks, four of the target's."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,14 @@ class Staging:
 
 
 def stagings(d: Dims, rows: int, width: int, how: Strategy, arch: ArchSpec) -> tuple[Staging, ...]:
-    """Whole rows, and K blocks where they differ from it; `chosen` is what the arch spec states."""
+    """Whole rows, and K blocks where they differ from it; `chosen` is what `staging_of` takes."""
     n, stated = how.gemv_mfma.n, arch.gemv.expert_k_block
     block = min(d.hidden, BLOCK_STEPS * STEP_K) if stated == "whole" else stated
-    ways = [("whole", width, d.hidden, stated == "whole")]
+    taken = staging_of(d, arch, how, rows, width)
+    ways = [("whole", width, d.hidden)]
     if stated != "whole" or width < n:
-        ways.append(("k_blocks", n, block, stated != "whole"))
-    return tuple(_staging(d, rows, width, how, arch, *way) for way in ways)
+        ways.append(("k_blocks", n, block))
+    return tuple(_staging(d, rows, width, how, arch, *way, way[1:] == taken) for way in ways)
 
 
 def _staging(
