@@ -20,7 +20,9 @@ from . import lanes, mailbox
 from . import lowlevel as ll
 from .build import Site, Tasks
 from .context import Context, each, renew
-from .split import NEG, heads, key_count
+from .split import key_count
+from .split_map import heads
+from .split_scores import NEG
 
 LOG2E = 1.0 / math.log(2.0)
 DIMS = 8  # of a lane

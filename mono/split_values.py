@@ -17,13 +17,9 @@ from . import formats as fmt
 from . import lowlevel as ll
 from . import mailbox, records
 from .context import Context
+from .split_map import HEAD_TILE, heads, record_row, weight_row
 
-HEAD_TILE = 16
 DIMS = 64  # of a wave
-
-
-def _record_bytes(c: Context) -> int:
-    return c.build.shape.record_data + c.build.shape.record_scales
 
 
 def _across_keys(low: Any, high: Any, words: int) -> list[Any]:
@@ -34,14 +30,14 @@ def _across_keys(low: Any, high: Any, words: int) -> list[Any]:
 
 def _rope_keys(c: Context, tile: int, j: int, lane: Any) -> list[Any]:
     """Dims 4 r .. + 3 behind nope of key 4 g + j: two words of bf16."""
-    at = c.build.back.split.raw + (16 * tile + j) * _record_bytes(c) + c.build.shape.nope
+    at = c.build.back.split.raw + (16 * tile + j) * record_row(c) + c.build.shape.nope
     got = ll.lds_load(c.lds, (lane, at), Int32, 2)
     return [got[0], got[1]]
 
 
 def _e4m3_key(c: Context, tile: int, j: int, lane: Any, code_lane: Any) -> tuple[Any, Any]:
     """(word of dims 4 r .. + 3 of the wave's block, its power of two) of key 4 g + j."""
-    at = c.build.back.split.raw + (16 * tile + j) * _record_bytes(c)
+    at = c.build.back.split.raw + (16 * tile + j) * record_row(c)
     code = ll.lds_byte(c.lds, (code_lane, at + c.build.shape.record_data))
     return ll.lds_load(c.lds, (lane, at), Int32), fmt.power_of_two(code)
 
@@ -60,7 +56,7 @@ def _nope_pair(c: Context, keys: list[tuple[Any, Any]]) -> list[Any]:
 def _operands(c: Context) -> list[Any]:
     """V of every key tile: per tile and dim d two words, keys 4 g .. 4 g + 3."""
     tiles = c.build.back.split.key_tiles
-    row = (c.lane >> 4) * (4 * _record_bytes(c))
+    row = (c.lane >> 4) * (4 * record_row(c))
     out = [ll.undef(Int32) for _ in range(8 * tiles)]
     if c.wave == c.build.waves - 1:
         lane = row + (c.lane & 15) * 8
@@ -81,9 +77,9 @@ def _head_tile(c: Context, h: int, operands: list[Any]) -> list[Any]:
     """A head tile's sums: an accumulator a dim d."""
     s = c.build.back.split
     sums = [fx.Vector.filled(4, 0.0, Float32) for _ in range(4)]
-    spot = (c.lane & 15) * (s.chunk * 2 + 8) + (c.lane >> 4) * 8
+    spot = (c.lane & 15) * weight_row(c) + (c.lane >> 4) * 8
     for t in range(s.key_tiles):
-        p = ll.lds_load(c.lds, (spot, s.p + h * HEAD_TILE * (s.chunk * 2 + 8) + 32 * t), Int32, 2)
+        p = ll.lds_load(c.lds, (spot, s.p + h * HEAD_TILE * weight_row(c) + 32 * t), Int32, 2)
         for d in range(4):
             two = operands[8 * t + 2 * d : 8 * t + 2 * d + 2]
             sums[d] = ll.mfma_bf16_16(fx.Vector.from_elements(two, Int32), p, sums[d])
@@ -98,7 +94,7 @@ def weigh(c: Context, task: Any) -> None:
             f"{shape.head_dim} dims with {shape.rope} rotated on {c.build.waves} waves of {DIMS}"
         )
     operands = _operands(c)
-    for h in range(shape.q_rows // shape.head_dim // HEAD_TILE):
+    for h in range(heads(c) // HEAD_TILE):
         sums = _head_tile(c, h, operands)
         words = [fmt.bf16_pair(c.build.how, sums[d][i], sums[d + 1][i]) for i in range(4) for d in (0, 2)]
         lane = (c.lane & 15) * (shape.head_dim * 2) + (c.lane >> 4) * 32

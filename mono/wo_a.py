@@ -17,7 +17,7 @@ from . import gemv, lanes, mailbox, passes, rows
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
 from .context import Context, place
-from .split import heads
+from .split_map import heads
 
 TASK_ROWS = 32
 TILES = TASK_ROWS // gemv.TILE_ROWS
