@@ -1,6 +1,6 @@
 """K2's attention half alone: its template with an empty FFN half, run on a reference case, stage by stage.
 
-One rank of a group runs; the peer table names one buffer a rank, so what it would push to the others is seen.
+One rank of a group runs, or all do; the peer table names one buffer a rank, so pushes are seen either way.
 Stages are compared from the kernel's own hand-offs with the reference in the promised order, which the
 emulator's exact MFMA reproduces bit for bit.
 """
@@ -8,6 +8,7 @@ emulator's exact MFMA reproduces bit for bit.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import small
 import torch
 
 from flymono.emulator.codeobject import CodeObject
-from flymono.emulator.device import Emulator, LaunchResult
+from flymono.emulator.device import Emulator, Job, LaunchResult
 from flymono.gen.build import Settings, build
 from flymono.gen.compiler import Compiler
 from flymono.gen.render import TEMPLATES
@@ -120,46 +121,55 @@ def used_scratch(plan: K2Plan) -> torch.Tensor:
     return scratch
 
 
-def launch(
-    plan: K2Plan,
-    made: Artefact,
-    case: K2Case,
-    weights: BackWeights,
-    rank: int,
-    grid: int = 0,
-    **options: object,
-) -> Done:
-    """One rank's launch on a fresh emulator."""
+def _arguments(
+    device: Emulator, plan: K2Plan, case: K2Case, weights: BackWeights, rank: int, table: list[int]
+) -> tuple[dict[str, Any], list[Any]]:
+    """(buffers by argument name, launch values) of a rank; ``table``: addresses of the peer buffers."""
     key, sizes = plan.key, LayerSizes.of(MODEL, plan.key.tp)
-    device = Emulator(key.arch, **options)  # type: ignore[arg-type]
-    buffers = [torch.zeros(plan.peer.total, dtype=torch.uint8) for _ in range(key.tp)]
-    table = [device.register(f"peer{r}", b) for r, b in enumerate(buffers)]
     epoch = torch.zeros(plan.epoch.words, dtype=torch.int32)
     epoch[plan.epoch.epoch] = EPOCH
-    given: dict[str, Any] = {
-        k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in case.arguments(rank, sizes).items()
-    }
+    inputs = case.arguments(rank, sizes)
+    given = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in inputs.items()}
     copies = back_copies(weights, plan.strategy.fp8, plan.strategy.weight_layout)
     given |= {name: v.contiguous().clone() for name, v in copies.items()}
-    given |= {
-        "scratch": used_scratch(plan),
-        "epoch": epoch,
-        "peers": torch.tensor(table),
-        "sym": table[rank],
-        "rank": rank,
-    }
+    given |= {"scratch": used_scratch(plan), "epoch": epoch, "peers": torch.tensor(table)}
+    given |= {"sym": table[rank], "rank": rank}
     if key.index:
-        given |= {name: torch.full_like(given[name], UNWRITTEN) for name in ("kt", "klen")}
+        unwritten = {name: torch.full_like(getattr(case, name), UNWRITTEN) for name in ("kt", "klen")}
+        given |= unwritten
     values = []
     for a in plan.abi.arguments:
-        value = given.setdefault(
-            a.name, 0 if a.type != "ptr" or a.name == "tl" else torch.zeros(4, dtype=torch.int32)
-        )
-        values.append(
-            device.register(a.name, value, writable=a.written) if isinstance(value, torch.Tensor) else value
-        )
+        absent = 0 if a.type != "ptr" or a.name == "tl" else torch.zeros(4, dtype=torch.int32)
+        value = given.setdefault(a.name, absent)
+        name = a.name if rank == 0 else f"{a.name} of rank {rank}"
+        is_buffer = isinstance(value, torch.Tensor)
+        values.append(device.register(name, value, writable=a.written) if is_buffer else value)
+    return given, values
+
+
+def launch(
+    plan: K2Plan, made: Artefact, case: K2Case, weights: BackWeights, grid: int = 0, **options: Any
+) -> Done:
+    """Rank 0's launch on a fresh emulator."""
+    device = Emulator(plan.key.arch, **options)
+    peers = [torch.zeros(plan.peer.total, dtype=torch.uint8) for _ in range(plan.key.tp)]
+    table = [device.register(f"peer{r}", b) for r, b in enumerate(peers)]
+    given, values = _arguments(device, plan, case, weights, 0, table)
     result = device.launch(CodeObject(made.hsaco), made.kernel, grid or plan.grid, values)
-    return Done(plan, result, given, buffers)
+    return Done(plan, result, given, peers)
+
+
+def launch_all(
+    plan: K2Plan, made: Artefact, case: K2Case, weights: Sequence[BackWeights], **options: Any
+) -> list[Done]:
+    """All ranks side by side, with their own queries and weights, on shared peer buffers."""
+    device = Emulator(plan.key.arch, **options)
+    peers = [torch.zeros(plan.peer.total, dtype=torch.uint8) for _ in weights]
+    table = [device.register(f"peer{r}", b) for r, b in enumerate(peers)]
+    ready = [_arguments(device, plan, case, w, rank, table) for rank, w in enumerate(weights)]
+    code = CodeObject(made.hsaco)
+    results = device.launch_ranks([[Job(code, made.kernel, plan.grid, values)] for _, values in ready])
+    return [Done(plan, one[0], given, peers) for one, (given, _) in zip(results, ready, strict=True)]
 
 
 class Judge:
@@ -173,13 +183,15 @@ class Judge:
         self.kt, self.klen = self.k2.keys()
         self.live = back.live_chunks(self.klen[: case.rows], self.order, self.sizes)
 
-    def check(self) -> None:
-        """Every stage; AssertionError names the one that differs."""
+    def check(self) -> torch.Tensor:
+        """Every stage, and the rank's partial; AssertionError names the stage that differs."""
         self.keys()
         self.split()
         xo = self.combine()
         x8b = self.wo_a(xo)
-        self.push(self.k2.part(self.rank, x8b))
+        part = self.k2.part(self.rank, x8b)
+        self.push(part)
+        return part
 
     def keys(self) -> None:
         assert torch.equal(self.done.given["kt"].reshape(self.kt.shape), self.kt), "kt"
@@ -212,11 +224,16 @@ class Judge:
         return got
 
     def push(self, part: torch.Tensor) -> None:
-        """Every rank has this rank's partial under this tag, and nothing else in either half."""
+        """Every rank has this rank's partial under this launch's tag."""
         tag = self.done.plan.tag.at(EPOCH)
-        for rank, buffer in enumerate(self.done.peers):
-            pairs = self.done.pushed(rank)
-            got = pairs[self.rank, ..., 0].contiguous().view(torch.bfloat16)
+        for rank in range(len(self.done.peers)):
+            pairs = self.done.pushed(rank)[self.rank]
+            got = pairs[..., 0].contiguous().view(torch.bfloat16)
             assert torch.equal(got.reshape(part.shape), part), f"partial on rank {rank}"
-            assert (pairs[self.rank, ..., 1] == tag).all(), f"tags on rank {rank}"
-            assert buffer.count_nonzero() == pairs[self.rank].contiguous().view(torch.uint8).count_nonzero()
+            assert (pairs[..., 1] == tag).all(), f"tags on rank {rank}"
+
+    def nothing_else_is_pushed(self) -> None:
+        """Of a rank that ran alone: other ranks' parts and the other half of every buffer are untouched."""
+        for rank, buffer in enumerate(self.done.peers):
+            own = self.done.pushed(rank)[self.rank].contiguous().view(torch.uint8)
+            assert buffer.count_nonzero() == own.count_nonzero()

@@ -27,7 +27,7 @@ RIGHT = [
     ("dsv41_k2-gfx942-tp4-s6-r2", ()),
     ("dsv41_k2-gfx942-tp4-s7-r0", (1, 100, 130)),
     ("dsv41_k2-gfx950-tp2-s6-r2-index", ()),
-    ("dsv41_k2-gfx950-tp4-s17-r1", (1, 513, 4000)),
+    ("dsv41_k2-gfx950-tp4-s17-r1", (1, 100, 200)),
 ]
 SLOW = [
     ("dsv41_k2-gfx942-tp4-s1-r1", (70000,)),
@@ -36,6 +36,7 @@ SLOW = [
     ("dsv41_k2-gfx950-tp2-s16-r0", ()),
     ("dsv41_k2-gfx950-tp2-s48-r2", (130, 4000)),
     ("dsv41_k2-gfx950-tp4-s1-r2-index", (513,)),
+    ("dsv41_k2-gfx950-tp4-s17-r2", (1, 513, 4000)),
     ("dsv41_k2-gfx950-tp4-s48-r1-index", ()),
 ]
 
@@ -68,9 +69,11 @@ def _digest(done: attention.Done) -> str:
 
 def _check(build: str, contexts: tuple[int, ...], store: Store, compiler: Compiler, folder: Path) -> None:
     plan, made = attention.artefact(BuildKey.parse(build), store, compiler, folder)
-    case, rank = _case(plan, contexts), plan.key.tp - 1
-    done = attention.launch(plan, made, case, _weights(plan.key.tp), rank)
-    attention.Judge(done, case, _weights(plan.key.tp), rank).check()
+    case, weights = _case(plan, contexts), _weights(plan.key.tp)
+    done = attention.launch(plan, made, case, weights)
+    judge = attention.Judge(done, case, weights, 0)
+    judge.check()
+    judge.nothing_else_is_pushed()
     assert not done.given["epoch"][plan.epoch.fault : plan.epoch.fault + 2].any()
 
 
@@ -89,6 +92,20 @@ def test_stages_of_other_widths(
     _check(build, contexts, store, compiler, folder)
 
 
+@pytest.mark.parametrize("options", [{}, {"order": "random", "seed": 2}])
+def test_ranks_push_to_each_other(
+    options: dict[str, Any], store: Store, compiler: Compiler, folder: Path
+) -> None:
+    """Two ranks with their own heads and weights: both end with both partials, and the same bytes."""
+    plan, made = attention.artefact(BuildKey.parse(QUICK[1]), store, compiler, folder)
+    case, sizes = _case(plan), LayerSizes.of(attention.MODEL, 2)
+    weights = [attention.random_weights(sizes, seed) for seed in (2, 3)]
+    ranks = attention.launch_all(plan, made, case, weights, **options)
+    parts = [attention.Judge(d, case, weights[r], r).check() for r, d in enumerate(ranks)]
+    assert not torch.equal(*parts)
+    assert torch.equal(ranks[0].pushed(0), ranks[0].pushed(1))
+
+
 @pytest.mark.parametrize("build", QUICK)
 def test_chunks_without_any_key(build: str, store: Store, compiler: Compiler, folder: Path) -> None:
     """A live chunk of -1 entries has sum 0 and the lowest maximum; a row of them alone leaves the sink."""
@@ -98,7 +115,7 @@ def test_chunks_without_any_key(build: str, store: Store, compiler: Compiler, fo
     kt[0, :chunk] = -1
     kt[1], klen[1] = -1, chunk
     case = replace(case, kt=kt, klen=klen)
-    done = attention.launch(plan, made, case, _weights(plan.key.tp), 0)
+    done = attention.launch(plan, made, case, _weights(plan.key.tp))
     judge = attention.Judge(done, case, _weights(plan.key.tp), 0)
     judge.check()
     dead = judge.done.region("pstat", torch.float32, case.rows, -1, judge.sizes.heads, 2)[:2, 0]
@@ -119,7 +136,7 @@ def test_figures_and_traffic(build: str, store: Store, compiler: Compiler, folde
     plan, made = attention.artefact(BuildKey.parse(build), store, compiler, folder)
     figures = made.resources
     assert figures.vgpr_spills == figures.sgpr_spills == figures.scratch_bytes == 0
-    done = attention.launch(plan, made, _case(plan), _weights(plan.key.tp), 0)
+    done = attention.launch(plan, made, _case(plan), _weights(plan.key.tp))
     for weights in ("woa", "wob"):
         tensors = [done.given[weights], done.given[f"{weights}_s"]]
         asked = sum(done.result.traffic[name].load.bytes for name in (weights, f"{weights}_s"))
@@ -133,7 +150,7 @@ def test_any_order_of_workgroups_gives_the_same_bytes(
     plan, made = attention.artefact(BuildKey.parse(build), store, compiler, folder)
     case, weights = _case(plan), _weights(plan.key.tp)
     orders: list[dict[str, Any]] = [{}, *ORDERS]  # type: ignore[list-item]
-    assert len({_digest(attention.launch(plan, made, case, weights, 1, **o)) for o in orders}) == 1
+    assert len({_digest(attention.launch(plan, made, case, weights, **o)) for o in orders}) == 1
 
 
 @pytest.mark.parametrize("build", QUICK)
@@ -143,7 +160,7 @@ def test_a_lost_hand_off_ends_the_launch_and_names_its_site(
     """Without the workgroups that combine, wo_a gets no row: every wait gives up, none is endless."""
     plan, made = attention.artefact(BuildKey.parse(build), store, compiler, folder, polls=6)
     grid = plan.stage("combine").first
-    done = attention.launch(plan, made, _case(plan), _weights(plan.key.tp), 0, grid=grid, check=False)
+    done = attention.launch(plan, made, _case(plan), _weights(plan.key.tp), grid=grid, check=False)
     where, seen = (int(v) & 0xFFFFFFFF for v in done.given["epoch"][plan.epoch.fault : plan.epoch.fault + 2])
     assert where & 0xFF in {plan.site(n).id for n in ("wo_a_crdy", "wo_b_ardy")}
     assert where >> 8 & 0xFFF < grid
