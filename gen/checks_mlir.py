@@ -203,8 +203,9 @@ def _into_block(value: Any, block: Any) -> list[Any]:
 
     op, index = _op(block.owner), ir.BlockArgument(value).arg_number
     if op.name == "scf.for":
-        around = [list(op.operands)[2 + index], _terminator(block).operands[index - 1]]
-        return list(op.operands)[:3] if index == 0 else around
+        if index == 0:
+            return list(op.operands)[:3]
+        return [list(op.operands)[2 + index], _terminator(block).operands[index - 1]]
     if op.name == "scf.while":
         before, after = (region.blocks[0] for region in op.regions)
         if block == before:

@@ -6,8 +6,13 @@ A generated module fills these records with the numbers of its plan and hands th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+def absent() -> Any:
+    """A record that kernels of another kind leave out."""
+    return field(default=None)
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Strategy:
     lane_swap: Literal["permlane_swap", "bpermute"]
     max3: bool  # NaN-propagating v_maximum3_f32
     bf16_k: int  # columns of the bf16 MFMA: 32, or 16 (two of them for 32)
+    fp8_cvt: Literal["scaled", "plain"]  # e4m3 to bf16: one instruction with a scale, or fp32 in between
 
 
 @dataclass(frozen=True)
@@ -202,8 +208,49 @@ class Ffn:
 
 
 @dataclass(frozen=True)
+class Split:
+    """How the keys of a row are cut into tasks, and the LDS members of one.
+
+    Wave w scores key tile w mod key_tiles of the chunk against its group of head tiles.
+    """
+
+    chunk: int  # keys
+    chunks: int  # of a row
+    key_tiles: int  # 16 keys each
+    head_groups: int  # waves that share a key tile, each with its own head tiles
+    q: int
+    raw: int
+    p: int
+    st: int
+
+
+@dataclass(frozen=True)
+class Back:
+    """K2's attention half: its key split, the LDS members of its GEMVs, its scratch regions."""
+
+    split: Split
+    red: int
+    xl: int
+    xsl: int
+    part: int
+    pstat: int
+    srdy: int
+    xo: int
+    xos: int
+    crdy: int
+    x8b: int
+    x8bs: int
+    ardy: int
+    krdy: int
+    made_here: bool  # this launch makes its key table
+    group_k: int  # columns of a wo_a group
+    o_rank: int  # its rows
+    o_rows: int  # rows of all groups of the rank
+
+
+@dataclass(frozen=True)
 class Tasks:
-    """``count`` tasks of a stage: task i on workgroup first + i mod span, in ascending order."""
+    """``count`` tasks of a stage: task i on workgroup (first + i mod span) mod grid, in ascending order."""
 
     count: int
     first: int
@@ -246,10 +293,12 @@ class Build:
     tag_scale: int
     tag_offset: int
     fault_word: int
+    timeline: int  # clock values of a workgroup in a timeline record
     shape: Shape
     how: Strategy
     numerics: Numerics
-    seam: Seam
-    front: Front | None = None
-    scratch: Scratch | None = None
-    ffn: Ffn | None = None
+    seam: Seam = absent()
+    front: Front = absent()
+    scratch: Scratch = absent()
+    back: Back = absent()
+    ffn: Ffn = absent()

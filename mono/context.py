@@ -19,7 +19,6 @@ from . import lowlevel as ll
 from .build import Build, Tasks
 
 WAVE = 64
-TIMELINE_POINTS = 6  # i64 slots of a workgroup in a timeline record
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Context:
     workgroup: Any
     lds: Any
     scratch: Any  # descriptor of the scratch argument
+    scratch_base: Any  # its address
     epoch: Any  # address of the epoch buffer
     tag: Any
     peers: Any = None  # peers.Peers of a launch that pushes to other ranks
@@ -50,6 +50,7 @@ def enter(build: Build, scratch: Any, epoch: Any) -> Context:
         Int32(fx.block_idx.x),
         ll.lds_block(build.lds_bytes),
         ll.buffer(scratch),
+        scratch,
         epoch,
         tag,
     )
@@ -102,5 +103,5 @@ def stage(name: str) -> None:
 def stamp(c: Context, timeline: Any, point: int) -> None:
     """Timeline builds: thread 0 stores the clock at ``point`` of the workgroup's record."""
     if c.tid == 0:
-        record = c.workgroup * (TIMELINE_POINTS * 8)
+        record = c.workgroup * (c.build.timeline * 8)
         ll.global_store(timeline, (record, point * 8), ll.clock(), size=8)

@@ -14,6 +14,7 @@ from flydsl.expr import const_expr, range_constexpr
 from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
+from . import mailbox
 from .build import Tasks
 from .context import Context, each, renew
 
@@ -49,9 +50,15 @@ def key_table(
     t2r: Any,
     kt: Any,
     klen: Any,
+    ready: int | None = None,
 ) -> None:
-    """A token a task: its row of kt and its two entries of klen."""
+    """A token a task: its row of kt and its two entries of klen.
+
+    ``ready``: scratch offset of a flag a token, where this very launch reads the table; the stores are then
+    at device scope and the flag follows them.
+    """
     a = {
+        "ready": ready,
         "pos": pos,
         "slot": slot,
         "swa_idx": swa_idx,
@@ -84,8 +91,17 @@ def _row(c: Context, token: Any, a: dict[str, Any]) -> None:
         if const_expr(first + threads <= shape.keys) or k < shape.keys:
             _entry(c, token, k, first < shape.topk, chosen, total, a)
     if c.tid == 0:
-        ll.global_store(a["klen"], token * 4, total)
-        ll.global_store(a["klen"], (token * 4, shape.rows * 4), chosen)
+        _put(a, "klen", token * 4, 0, total)
+        _put(a, "klen", token * 4, shape.rows * 4, chosen)
+    if const_expr(a["ready"] is not None):
+        mailbox.publish(c, a["ready"] + token * 8, 1)
+
+
+def _put(a: dict[str, Any], name: str, at: Any, more: int, value: Any) -> None:
+    if a["ready"] is None:
+        ll.global_store(a[name], (at, more), value)
+    else:
+        ll.buffer_store(ll.buffer(a[name]), at, more, value, cache=ll.SC1)
 
 
 @ll.device
@@ -100,4 +116,4 @@ def _entry(
     if const_expr(may_select and shape.ratio > 0):  # noqa: SIM102 (a build-time and a run-time test)
         if k < chosen:
             entry = _selected(c, token, k, a)
-    ll.global_store(a["kt"], token * (shape.keys * 4) + k * 4, entry)
+    _put(a, "kt", token * (shape.keys * 4) + k * 4, 0, entry)

@@ -30,7 +30,7 @@ SWIZZLE_XOR16 = 0x401F
 LAST_LANE = 63
 
 
-def _add(a: Any, b: Any) -> Any:
+def add(a: Any, b: Any) -> Any:
     return a + b
 
 
@@ -61,23 +61,23 @@ def across(c: Context, v: Any, distance: int, op: Callable[[Any, Any], Any]) -> 
 
 def sum_up(v: Any) -> Any:
     """Butterfly sum in the order 1, 2, 4, 8, 16, 32; valid in ``LAST_LANE``."""
-    return _chain(v, (XOR1, XOR2, HALF_MIRROR, ROTATE8, NEXT_ROW, NEXT_HALF), _add)
+    return _chain(v, (XOR1, XOR2, HALF_MIRROR, ROTATE8, NEXT_ROW, NEXT_HALF), add)
 
 
 def sum_down(c: Context, v: Any) -> Any:
     """Butterfly sum in the order 32, 16, 8, 4, 2, 1; valid in every lane."""
-    v = across(c, across(c, v, 32, _add), 16, _add)
+    v = across(c, across(c, v, 32, add), 16, add)
     return row_sum_down(v)
 
 
 def row_sum_down(v: Any) -> Any:
     """Butterfly sum in the order 8, 4, 2, 1 inside each row of 16 lanes."""
-    return _chain(v, (ROTATE8, ROTATE4, XOR2, XOR1), _add)
+    return _chain(v, (ROTATE8, ROTATE4, XOR2, XOR1), add)
 
 
 def quad_sum(v: Any) -> Any:
     """(v0 + v1) + (v2 + v3) of the four lanes of a quad."""
-    return _chain(v, (XOR1, XOR2), _add)
+    return _chain(v, (XOR1, XOR2), add)
 
 
 def quad_max(v: Any) -> Any:
@@ -90,9 +90,19 @@ def pair_max(v: Any) -> Any:
     return _chain(v, (XOR1,), max_bits)
 
 
+def eight_max(v: Any) -> Any:
+    """Largest bits of eight neighbouring lanes, in all of them."""
+    return _chain(v, (XOR1, XOR2, HALF_MIRROR), max_bits)
+
+
 def row_max(v: Any) -> Any:
     """Largest bits of a row of 16 lanes, in all of them."""
     return _chain(v, (XOR1, XOR2, HALF_MIRROR, ROTATE8), max_bits)
+
+
+def row_max_plain(v: Any) -> Any:
+    """Largest float of a row of 16 lanes, in all of them; a NaN may lose."""
+    return _chain(v, (XOR1, XOR2, HALF_MIRROR, ROTATE8), ll.max_plain)
 
 
 def half_max(c: Context, v: Any) -> Any:

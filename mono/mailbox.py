@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import flydsl.expr as fx
+from flydsl.expr import const_expr
 from flydsl.expr.typing import Int32
 
 from . import lowlevel as ll
 from .build import Site
-from .context import Context, stage
+from .context import WAVE, Context, stage
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ def _box(c: Context, box: Box | None) -> Box:
 
 
 def put(c: Context, region: Any, offset: Any, word: Any, box: Box | None = None) -> None:
-    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's)."""
-    to = _box(c, box)
-    value = fx.Vector.from_elements([word, c.tag], Int32)
+    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's); of two words two adjacent ones."""
+    to, words = _box(c, box), word if isinstance(word, (list, tuple)) else [word]
+    value = fx.Vector.from_elements([v for w in words for v in (w, c.tag)], Int32)
     ll.buffer_store(to.buffer, offset, region, value, cache=to.cache)
 
 
@@ -80,9 +81,7 @@ def _wait(
     return ll.spin(widths, load, lambda got: ll.any_lane(missing(got)), site.polls, expired)
 
 
-def poll(
-    c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]], box: Box | None = None
-) -> list[Any]:
+def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]], box: Box | None = None) -> list[Any]:
     """The words of the pairs at ``spots`` = (region, offset, 1 or 2 adjacent pairs), in order."""
     source = _box(c, box)
 
@@ -108,11 +107,22 @@ def see_flags(c: Context, site: Site, region: Any, offsets: Sequence[Any]) -> No
     _wait(c, site, [1] * len(offsets), load, lambda got: got)
 
 
+def _spots(c: Context, count: Any, stride: int, loads: int) -> list[Any]:
+    return [fx.min(c.lane + WAVE * k, count - 1) * stride for k in range(loads)]
+
+
 @ll.device
 def await_flags(c: Context, site: Site, region: Any, count: Any, stride: int) -> None:
-    """Until ``count`` (1 to 64, may be traced) flags, ``stride`` bytes apart, are up; then the workgroup goes on."""
-    if c.wave == 0:
-        see_flags(c, site, region, [fx.min(c.lane, Int32(count) - 1) * stride])
+    """Until ``count`` flags, ``stride`` bytes apart, are up; then the workgroup goes on.
+
+    A traced ``count`` (uniform) is at most 64 and may be 0.
+    """
+    if const_expr(isinstance(count, int)):
+        if c.wave == 0:
+            see_flags(c, site, region, _spots(c, Int32(count), stride, -(-count // WAVE)))
+    else:
+        if (c.wave == 0) & (count > 0):
+            see_flags(c, site, region, _spots(c, count, stride, 1))
     fx.barrier()
 
 

@@ -59,7 +59,7 @@ def _row_bytes(c: Context) -> int:
 
 
 def push(c: Context, boxes: list[mailbox.Box], region: int, token: Any, column: Any, word: Any) -> None:
-    """Columns ``column`` and the next of this rank's partial, to ``region`` of every box."""
+    """Columns ``column`` and the next of this rank's partial (four of two words), to ``region`` of every box."""
     uniform = region + c.peers.rank * (c.build.shape.rows * _row_bytes(c))
     for box in boxes:
         mailbox.put(c, uniform, token * _row_bytes(c) + column * 4, word, box)

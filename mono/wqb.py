@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import flydsl.expr as fx
-from flydsl.expr import const_expr
 from flydsl.expr.typing import Float32, Int32
 
 from . import formats as fmt
-from . import gemv, mailbox, rows
+from . import gemv, mailbox, passes, rows
 from . import lowlevel as ll
 from .build import Gemv, Site
 from .context import Context
@@ -38,6 +37,12 @@ def wqb_weights(c: Context, how: Gemv, data: Any, codes: Any) -> list[Any]:
 def _live(c: Context, how: Gemv) -> Any:
     """Whether the workgroup has tasks; None where every one has."""
     return None if how.span == c.build.workgroups else fx.Uint32(c.workgroup) < fx.Uint32(how.span)
+
+
+def _held(c: Context, how: Gemv, live_rows: Any) -> Any:
+    """Rows whose sums the workgroup holds: none of them without a task."""
+    live = _live(c, how)
+    return live_rows if live is None else live.select(live_rows, Int32(0))
 
 
 def _slice(c: Context) -> rows.Slice:
@@ -88,37 +93,18 @@ def _heads(c: Context, gemv_how: Gemv, first: Any, live_rows: Any, angle: Any, q
 
 
 @ll.device
-def _pass(
-    c: Context, how: Gemv, weights: list[Any], first: Any, regs: list[Any], angle: Any, q: Any
-) -> list[Any]:
-    shape, width = c.build.shape, c.build.pass_width
-    s = _slice(c)
-    live_rows = fx.min(Int32(width), shape.rows - first)
-    rows.store_rows(c, s, first, width, regs)
-    if const_expr(shape.rows > width):
-        regs = rows.load_rows(c, s, first + width, width, regs)
-    fx.barrier()
-    gemv.multiply(c, s, _steps(how), live_rows, weights, c.build.front.red)
-    fx.barrier()
-    live = _live(c, how)
-    _heads(c, how, first, live_rows if live is None else live.select(live_rows, Int32(0)), angle, q)
-    return regs
-
-
-@ll.device
 def wqb_product(
     c: Context, how: Gemv, site: Site, weights: list[Any], cos_sin: Any, pos: Any, q: Any
 ) -> None:
     """Wait for every q row, then all passes: q of the rank's heads, bf16 [row][head][dim]."""
-    shape, width = c.build.shape, c.build.pass_width
-    s = _slice(c)
-    single = shape.rows <= width
+    s, several = _slice(c), c.build.shape.rows > c.build.pass_width
     angle = _angle(c, how, Int32(0), pos, cos_sin)
-    mailbox.await_flags(c, site, Int32(c.build.scratch.qrdy), shape.rows, 8)
-    regs = rows.load_rows(c, s, Int32(0), width, rows.nothing(c, s, width))
-    if const_expr(single):
-        _pass(c, how, weights, Int32(0), regs, angle, q)
-    else:
-        for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):  # type: ignore[call-overload]
-            first = Int32(p) * width
-            regs = _pass(c, how, weights, first, regs, _angle(c, how, first, pos, cos_sin), q)
+    mailbox.await_flags(c, site, Int32(c.build.scratch.qrdy), c.build.shape.rows, 8)
+    passes.all_passes(
+        c,
+        s,
+        passes.first_rows(c, s),
+        lambda first: _angle(c, how, first, pos, cos_sin) if several else angle,
+        lambda live: gemv.multiply(c, s, _steps(how), live, weights, c.build.front.red),
+        lambda first, live, turned: _heads(c, how, first, _held(c, how, live), turned, q),
+    )

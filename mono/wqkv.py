@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import flydsl.expr as fx
-from flydsl.expr import const_expr
 from flydsl.expr.typing import Int32
 
-from . import gemv, mailbox, rows
+from . import gemv, mailbox, passes, rows
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
 from .context import Context
@@ -87,28 +86,16 @@ def _sums(c: Context, part: Part, first: Any, live_rows: Any) -> None:
 
 
 @ll.device
-def _pass(c: Context, part: Part, first: Any, regs: list[Any]) -> list[Any]:
-    """One pass: rows to LDS, the next pass's loads, product, sums out. Two barriers."""
-    shape, width = c.build.shape, c.build.pass_width
-    s = _slice(c, part)
-    live_rows = fx.min(Int32(width), shape.rows - first)
-    rows.store_rows(c, s, first, width, regs)
-    if const_expr(shape.rows > width):
-        regs = rows.load_rows(c, s, first + width, width, regs)
-    fx.barrier()
-    gemv.multiply(c, s, part.steps, live_rows, [part.weights], c.build.front.red)
-    fx.barrier()
-    _sums(c, part, first, live_rows)
-    return regs
-
-
-@ll.device
 def wqkv_product(c: Context, part: Part, regs: list[Any]) -> None:
     """All passes of the part; QKVP pairs to the scratch."""
-    shape, width = c.build.shape, c.build.pass_width
     if part.live:
-        if const_expr(shape.rows <= width):
-            _pass(c, part, Int32(0), regs)
-        else:
-            for p in range(0, (shape.rows + width - 1) // width, 1, unroll=1):  # type: ignore[call-overload]
-                regs = _pass(c, part, Int32(p) * width, regs)
+        passes.all_passes(
+            c,
+            _slice(c, part),
+            regs,
+            lambda first: None,
+            lambda live: gemv.multiply(
+                c, _slice(c, part), part.steps, live, [part.weights], c.build.front.red
+            ),
+            lambda first, live, early: _sums(c, part, first, live),
+        )

@@ -80,15 +80,21 @@ def split_exact(keys: Keys, q: Tensor, sizes: LayerSizes) -> tuple[Tensor, Tenso
     return m, p.sum(0), bf16(p).T @ keys.values
 
 
-def _score_dims(sizes: LayerSizes) -> Tensor:
-    """Order in which the score MFMAs take dims: halves of 16-dim groups of each 64, then the rotated dims."""
+def _score_dims(sizes: LayerSizes, order: LayerOrder) -> Tensor:
+    """Order in which the score MFMAs take dims: halves of 16-dim groups of each 64, then the rotated dims.
+
+    A step is 32 dims, eight of each of four lane groups. Where the MFMA has 16 columns it takes the first four
+    of every lane's eight, then the others (attention sheet 5.5).
+    """
     nope = torch.arange(sizes.nope).reshape(-1, 4, 2, 8).transpose(1, 2).flatten()
-    return torch.cat([nope, torch.arange(sizes.nope, sizes.head_dim)])
+    dims = torch.cat([nope, torch.arange(sizes.nope, sizes.head_dim)])
+    of_a_lane = order.bf16_k // 4
+    return dims.reshape(-1, 4, 8 // of_a_lane, of_a_lane).transpose(1, 2).flatten()
 
 
 def split(keys: Keys, q: Tensor, sizes: LayerSizes, order: LayerOrder) -> tuple[Tensor, Tensor, Tensor]:
     """(m, l, o) of one chunk in float32; o is bf16."""
-    dims = _score_dims(sizes)
+    dims = _score_dims(sizes, order)
     k, query = keys.values[:, dims], q.to(F64)[:, dims]
     acc = torch.zeros(len(k), q.shape[0], dtype=F32)
     for at in range(0, sizes.head_dim, order.bf16_k):

@@ -13,7 +13,17 @@ Invariants:
 
 import flydsl.compiler as flyc
 
-from .control import assembly, clock, end_program, fresh, memory_changes, opaque, sleep, spin, wait_stores
+from .control import (
+    assembly,
+    clock,
+    end_program,
+    fresh,
+    memory_changes,
+    opaque,
+    sleep,
+    spin,
+    wait_stores,
+)
 from .memory import (
     NT,
     SC1,
@@ -25,6 +35,7 @@ from .memory import (
     global_load,
     global_store,
     lds_block,
+    lds_byte,
     lds_load,
     lds_or,
     lds_store,
@@ -41,6 +52,7 @@ from .vector import (
     dpp_keep,
     exp2,
     fma,
+    fp8_to_bf16_pair,
     gather,
     lane_swap,
     ldexp,
@@ -50,6 +62,7 @@ from .vector import (
     max_plain,
     max_u16x2,
     mfma_bf16,
+    mfma_bf16_16,
     mfma_f32,
     mfma_fp8,
     mfma_scaled,
@@ -63,6 +76,7 @@ from .vector import (
     sqrt,
     swizzle,
     uniform,
+    unpack_fp8,
 )
 
 __all__ = [
@@ -86,6 +100,7 @@ __all__ = [
     "end_program",
     "exp2",
     "fma",
+    "fp8_to_bf16_pair",
     "fresh",
     "gather",
     "global_load",
@@ -94,6 +109,7 @@ __all__ = [
     "ldexp",
     "ldexp_one",
     "lds_block",
+    "lds_byte",
     "lds_load",
     "lds_or",
     "lds_store",
@@ -103,6 +119,7 @@ __all__ = [
     "max_u16x2",
     "memory_changes",
     "mfma_bf16",
+    "mfma_bf16_16",
     "mfma_f32",
     "mfma_fp8",
     "mfma_scaled",
@@ -121,6 +138,7 @@ __all__ = [
     "ticket",
     "undef",
     "uniform",
+    "unpack_fp8",
     "wait_stores",
 ]
 

@@ -69,10 +69,18 @@ def lds_load(lds: Any, offset: Any, kind: Any = Float32, count: int = 1) -> Any:
     return wrap(op.result, kind, count)
 
 
-def lds_store(lds: Any, offset: Any, value: Any) -> None:
+def lds_byte(lds: Any, offset: Any) -> Any:
+    """The byte of LDS at ``offset``, zero-extended."""
+    byte = ir.IntegerType.get_signless(8)
+    op = _llvm.LoadOp(byte, _pointer(lds, 3, offset), alignment=1)
+    return Int32(_arith.ExtUIOp(ir.IntegerType.get_signless(32), op.result).result)
+
+
+def lds_store(lds: Any, offset: Any, value: Any, align: int = 0) -> None:
+    """Store a word or vector at byte ``offset``, a multiple of ``align`` (of the width, if not given)."""
     data = raw(value)
     count = data.type.shape[0] if isinstance(data.type, ir.VectorType) else 1
-    _llvm.StoreOp(data, _pointer(lds, 3, offset), alignment=4 * count)
+    _llvm.StoreOp(data, _pointer(lds, 3, offset), alignment=align or 4 * count)
 
 
 def buffer(base: Any, nbytes: Any = 0xFFFFFFFF) -> Any:

@@ -90,6 +90,18 @@ def pack_fp8(a: Any, b: Any, old: Any, high: bool) -> Any:
     return Int32(rocdl.cvt_pk_fp8_f32(T.i32, a, b, old, high))
 
 
+def unpack_fp8(word: Any, high: bool) -> Any:
+    """The lower or upper two e4m3 bytes of ``word`` (the GPU's own flavour) as two fp32; exact."""
+    return fx.Vector(rocdl.cvt_pk_f32_fp8(T.vec(2, T.f32), Int32(word), high))
+
+
+def fp8_to_bf16_pair(word: Any, scale: Any, high: bool) -> Any:
+    """Two e4m3 bytes of ``word`` times ``scale`` (a power of two) as a word of two bf16; exact."""
+    pair = ir.VectorType.get([2], ir.BF16Type.get())
+    two = _rocdl.cvt_scalef32_pk_bf16_fp8(pair, raw(Int32(word)), raw(scale), high)
+    return Int32(_llvm.BitcastOp(T.i32, two).result)
+
+
 def uniform(v: Any) -> Any:
     """A value equal in all lanes, as a scalar register."""
     return Int32(rocdl.readfirstlane(T.i32, Int32(v)))
@@ -198,3 +210,9 @@ def mfma_bf16(columns: int, a: Any, b: Any, c: Any) -> Any:
         halves = [fx.Vector.from_elements([v[k], v[k + 1]], Int32).bitcast(Int16) for v in (a, b)]
         c = fx.Vector(rocdl.mfma_f32_16x16x16bf16_1k(result, [*map(raw, halves), raw(c), 0, 0, 0]))
     return c
+
+
+def mfma_bf16_16(a: Any, b: Any, c: Any) -> Any:
+    """v_mfma_f32_16x16x16_bf16; ``a`` and ``b`` are two words a lane."""
+    operands = [raw(v.bitcast(Int16)) for v in (a, b)]
+    return fx.Vector(rocdl.mfma_f32_16x16x16bf16_1k(T.vec(4, T.f32), [*operands, raw(c), 0, 0, 0]))

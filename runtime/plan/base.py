@@ -55,6 +55,11 @@ class KernelPlan:
         return {s.name: s for s in self.sites}[name]
 
     @property
+    def timeline_points(self) -> int:
+        """Clock values of a workgroup in a timeline record."""
+        return self.abi["tl"].shape[-1]
+
+    @property
     def tag(self) -> TagRule:
         """The tag of this launch; the FFN launch has K2's."""
         return self.tags["k1" if self.key.kind == "k1" else "k2"]

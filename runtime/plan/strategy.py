@@ -44,6 +44,7 @@ class Strategy:
     lane_swap: Literal["permlane_swap", "bpermute"]
     bf16_cvt: Literal["cvt_pk", "integer_rne"]
     bf16_k: int
+    fp8_cvt: Literal["scaled", "plain"]
     max3: bool
     bitop3: bool
     why: tuple[tuple[str, str], ...]
@@ -69,6 +70,7 @@ def strategy_of(arch: ArchSpec) -> Strategy:
         lane_swap="permlane_swap" if arch.has("permlane_swap") else "bpermute",
         bf16_cvt="cvt_pk" if arch.has("cvt_pk_bf16_f32") else "integer_rne",
         bf16_k=bf16.k,
+        fp8_cvt="scaled" if arch.has("cvt_scalef32") else "plain",
         max3=arch.has("maximum3_f32"),
         bitop3=arch.has("bitop3"),
         why=_why(arch, scaled),
@@ -138,6 +140,7 @@ def _use(mfma: Mfma, per_step: int) -> MfmaUse:
 
 def _why(arch: ArchSpec, scaled: bool) -> tuple[tuple[str, str], ...]:
     swap, pack = arch.has("permlane_swap"), arch.has("cvt_pk_bf16_f32")
+    scaled_cvt = arch.has("cvt_scalef32")
     return (
         (
             "gemv",
@@ -158,4 +161,5 @@ def _why(arch: ArchSpec, scaled: bool) -> tuple[tuple[str, str], ...]:
         ),
         ("lane_swap", "v_permlane16/32_swap" if swap else "no permlane swap: ds_bpermute"),
         ("bf16_cvt", "packed conversion" if pack else "no packed conversion: integer round to nearest even"),
+        ("fp8_cvt", "e4m3 times a scale to bf16" if scaled_cvt else "no scaled conversion: by way of f32"),
     )
