@@ -1,9 +1,9 @@
 """Route table: which experts the step has picked, by which rows, in LDS of every workgroup.
 
 Nobody builds it centrally: every workgroup derives the same table from a copy of the routing. A *slot* is one
-distinct expert, in ascending order; a slot's picks lie at consecutive positions, rows ascending; a *unit* is at most
-``pick_width`` picks of a slot. A thread has one pick; a wave has 64 experts, whose counts of picks, slots and units
-are fields of one word, so that one prefix sum does for all three.
+distinct expert, in ascending order; a slot's picks lie at consecutive positions, rows ascending; a *unit* is
+at most ``pick_width`` picks of a slot. A thread has one pick; a wave has 64 experts, whose counts of picks,
+slots and units are fields of one word, so that one prefix sum does for all three.
 
 The records: a slot's and a unit's (expert | picks << 16, first position | first unit << 16), a position's
 (pick | row << 16).
@@ -170,10 +170,16 @@ def count_of_units(c: Context) -> Any:
 
 
 def record(c: Context, base: int, number: Any) -> tuple[Any, Any, Any, Any]:
-    """(expert, picks, first position, first unit) of slot or unit ``number`` (scalar) of the list at ``base``."""
+    """(expert, picks, first position, first unit) of slot or unit ``number`` (scalar) of the list at
+    ``base``."""
     words = ll.lds_load(c.lds, number * 8 + base, Int32, 2)
     first, second = ll.uniform(words[0]), ll.uniform(words[1])
-    return first & 0xFFFF, fx.Int32(fx.Uint32(first) >> 16), second & 0xFFFF, fx.Int32(fx.Uint32(second) >> 16)
+    return (
+        first & 0xFFFF,
+        fx.Int32(fx.Uint32(first) >> 16),
+        second & 0xFFFF,
+        fx.Int32(fx.Uint32(second) >> 16),
+    )
 
 
 def row_at(c: Context, position: Any) -> Any:

@@ -23,7 +23,8 @@ ARCHS = tuple(KEYS)
 
 
 def unit_of(template: str, arch: str, case: Mapping[str, int] | None = None) -> Unit:
-    """A unit of a template in `tests/kernel/templates`; it sees the plan of a 6-row K1 of the arch and `case`."""
+    """A unit of a template in `tests/kernel/templates`; it sees the plan of a 6-row K1 of the arch and
+    `case`."""
     key = KEYS[arch]
     plan = plan_k1(SPECS, key)
     model = next(m for m in SPECS.model.values() if m.prefix == key.model)

@@ -1,4 +1,5 @@
-"""FP4 as FNUZ bytes and E8M0 codes as factors: every nibble at every place, every code, and no sum of exponents."""
+"""FP4 as FNUZ bytes and E8M0 codes as factors: every nibble at every place, every code, and no sum of
+exponents."""
 
 from __future__ import annotations
 

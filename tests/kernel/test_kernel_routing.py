@@ -18,7 +18,13 @@ PARTS, COPIES = 4, 8
 
 def _case(rows: int, draft: bool, width: int = 6) -> dict[str, int]:
     experts, picks = (128, 3) if draft else (384, 6)
-    return {"rows": rows, "experts": experts, "picks": picks, "width": width, "route": rows * experts * PARTS * 8}
+    return {
+        "rows": rows,
+        "experts": experts,
+        "picks": picks,
+        "width": width,
+        "route": rows * experts * PARTS * 8,
+    }
 
 
 def _pairs(words: np.ndarray) -> np.ndarray:
@@ -104,7 +110,14 @@ def _table(run: small.Runner, arch: str, ids: np.ndarray, experts: int, width: i
 
 @pytest.mark.parametrize(
     ("rows", "experts", "width", "hot"),
-    [(6, 384, 6, 384), (1, 384, 6, 384), (7, 384, 6, 8), (42, 384, 16, 384), (48, 384, 16, 9), (42, 128, 6, 4)],
+    [
+        (6, 384, 6, 384),
+        (1, 384, 6, 384),
+        (7, 384, 6, 8),
+        (42, 384, 16, 384),
+        (48, 384, 16, 9),
+        (42, 128, 6, 4),
+    ],
 )
 def test_table(run: small.Runner, rows: int, experts: int, width: int, hot: int) -> None:
     """Slots, units and positions of drawn picks; `hot`: how many experts they fall on."""
@@ -114,7 +127,9 @@ def test_table(run: small.Runner, rows: int, experts: int, width: int, hot: int)
     got = _table(run, "gfx942", ids, experts, width)
     picks = Picks(torch.from_numpy(ids.astype(np.int32)))
     order = got["order"].reshape(-1, 2)
-    assert np.array_equal(order[:, 0], picks.order.numpy()) and np.array_equal(order[:, 1], picks.token.numpy())
+    assert np.array_equal(order[:, 0], picks.order.numpy()) and np.array_equal(
+        order[:, 1], picks.token.numpy()
+    )
     assert np.array_equal(got["weights"], np.arange(rows * k, dtype=np.float32) + 0.5)
     slots = [(e, own.stop - own.start, own.start) for e, own in picks.slots()]
     units = [
