@@ -313,7 +313,7 @@ def _await_slot(c: Context, site: Site, count: Any, first_unit: Any) -> None:
     most = mix.parts * ((rows_of_step + mix.pick_width - 1) // mix.pick_width)
     units = Int32(1)
     if const_expr(rows_of_step > mix.pick_width):
-        units = Int32(fx.Uint32(count + (mix.pick_width - 1)) // mix.pick_width)
+        units = table.units_of(c, count)
     last = units * mix.parts - 1
     region = c.build.ffn.scratch.ugf + first_unit * (mix.parts * 8)
     offsets = [fx.min(c.lane + k, last) * 8 for k in range(0, most, WAVE)]

@@ -68,7 +68,7 @@ def _read(c: Context, site: Site) -> Any:
     f, rows = c.build.ffn, c.build.shape.rows
     k, n = f.mix.per_token, f.mix.picks(rows)
     pick = fx.min(c.tid, Int32(n - 1))
-    row = Int32(fx.Uint32(pick) // k)
+    row = quotient(pick, k, n)
     copy = (c.workgroup & (f.mix.copies - 1)) * (n * 16) + f.scratch.route
     at = pick * 8 + row * (k * 8)
     expert, weight = mailbox.poll(c, site, [(copy, at, 1), (copy, at + k * 8, 1)])
@@ -76,10 +76,17 @@ def _read(c: Context, site: Site) -> Any:
     return expert, row
 
 
-def _units_of(c: Context, picks: Any) -> Any:
+def quotient(n: Any, by: int, below: int) -> Any:
+    """n // by for 0 <= n < ``below``: one multiplication and a shift, exact since n times its error stays small."""
+    if below * by * by > 1 << 16:
+        raise ValueError(f"a quotient by {by} of numbers up to {below} needs more than 16 bits")
+    return (n * ((1 << 16) // by + 1)) >> 16
+
+
+def units_of(c: Context, picks: Any) -> Any:
     """Units of so many picks."""
     width = c.build.ffn.mix.pick_width
-    return Int32(fx.Uint32(picks + (width - 1)) // width)
+    return quotient(picks + (width - 1), width, WAVE + width)
 
 
 def _is_cut(c: Context) -> bool:
@@ -97,7 +104,7 @@ def _picks_of(c: Context) -> Any:
 def _count(c: Context) -> Any:
     """(the lane's counts, the counts of the wave's experts below); the wave's totals to LDS."""
     picks = _picks_of(c)
-    units = _units_of(c, picks) if _is_cut(c) else Int32(0)
+    units = units_of(c, picks) if _is_cut(c) else Int32(0)
     counts = picks | (picks > 0).select(Int32(1 << PICK_BITS), Int32(0)) | (units << (PICK_BITS + SLOT_BITS))
     upto = lanes.prefix_sum(counts)
     if c.lane == lanes.LAST_LANE:
