@@ -127,7 +127,8 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Counts of the FFN half. A *pick* is one (row, expert); a *unit* is what a gate/up task reads experts for."""
+    """Counts of the FFN half. A *pick* is one (row, expert); a *unit* is what a gate/up task reads experts
+    for."""
 
     experts: int
     per_token: int  # picks of a row
@@ -153,8 +154,8 @@ class Mixture:
 
 @dataclass(frozen=True)
 class FfnLds:
-    """LDS members of the FFN half. ``red`` holds two tiles of partial sums; the route table lives in ``weights``
-    to ``totals``, the rest belongs to one stage at a time."""
+    """LDS members of the FFN half. ``red`` holds two tiles of partial sums; the route table lives in
+    ``weights`` to ``totals``, the rest belongs to one stage at a time."""
 
     red: int
     weights: int  # routing weight of every pick

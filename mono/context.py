@@ -70,7 +70,8 @@ def place(c: Context, tasks: Tasks) -> Any:
 
 
 def _near(c: Context, tasks: Tasks) -> Any:
-    """The same, but negative (which is as far off) in front of a stage that does not reach around the grid."""
+    """The same, but negative (which is as far off) in front of a stage that does not reach around the
+    grid."""
     if tasks.first + min(tasks.count, tasks.span) > c.build.workgroups:
         return place(c, tasks)
     return c.workgroup - tasks.first if tasks.first else c.workgroup

@@ -1,14 +1,15 @@
-"""Down: 16 hidden rows of the shared expert and of every picked expert, combined in selection order and pushed.
+"""Down: 16 hidden rows of the shared expert and of every picked expert, combined in selection order and
+pushed.
 
 Task b runs on workgroup b; the tasks past the grid go to the workgroups that arrive first, which then do both
-together. The shared expert comes first: it fills the time in which a workgroup would only wait for routed results.
+together. The shared expert comes first: it fills the time in which a workgroup would only wait for routed
+results.
 
-A wave takes (task, slot) items in turn and does the whole K of one alone, so nothing has to be added across waves:
-weights, the slot's flags, then up to 16 picks a pass with their activations straight from MID into registers. The
-next item's weights are asked for as soon as the last pass has used this one's. A result times its routing weight is
-rounded to bf16 and parked in LDS by pick; the combine adds a row's picks in selection order, rounding each time, then
-the shared expert (FFN math 6.1).
-"""
+A wave takes (task, slot) items in turn and does the whole K of one alone, so nothing has to be added across
+waves: weights, the slot's flags, then up to 16 picks a pass with their activations straight from MID into
+registers. The next item's weights are asked for as soon as the last pass has used this one's. A result times
+its routing weight is rounded to bf16 and parked in LDS by pick; the combine adds a row's picks in selection
+order, rounding each time, then the shared expert (FFN math 6.1)."""
 
 from __future__ import annotations
 
@@ -133,7 +134,7 @@ def _shared_pass(
     _stage_rows(c, sites, first, count)
     fx.barrier()
     gemv.multiply(c, s, steps, count, weights[:1], f.lds.red)
-    if const_expr(len(weights) > 1):
+    if const_expr(len(weights) > 1):  # noqa: SIM102 (a build-time and a run-time test)
         if share.count > 1:
             gemv.multiply(c, s, steps, count, weights[1:], f.lds.red + gemv.SUM_BYTES)
     fx.barrier()
@@ -147,9 +148,7 @@ def _shared_pass(
 
 
 @ll.device
-def _shared(
-    c: Context, sites: tuple[Site, Site], how: Gemv, share: Share, weights: list[Any]
-) -> None:
+def _shared(c: Context, sites: tuple[Site, Site], how: Gemv, share: Share, weights: list[Any]) -> None:
     shape, width = c.build.shape, c.build.pass_width
     if const_expr(shape.rows <= width):
         _shared_pass(c, sites, how, share, weights, Int32(0))
@@ -178,8 +177,8 @@ def _weights(c: Context, w: Experts, share: Share, item: Any, slots: Any) -> lis
 
 
 def _native_weights(c: Context, w: Experts, expert: Any, tile: Any, live: Any) -> list[Any]:
-    """Steps of 16 bytes a lane; of the codes a dword for two steps, which holds the neighbouring tile's as well, and
-    a byte for the last of an odd number."""
+    """Steps of 16 bytes a lane; of the codes a dword for two steps, which holds the neighbouring tile's as
+    well, and a byte for the last of an odd number."""
     mix, hidden = c.build.ffn.mix, c.build.shape.hidden
     row_bytes, columns = mix.padded // 2, (mix.padded // 32 + 7) // 8 * 8
     data = ll.buffer(w.data, bounded(mix.experts * hidden * row_bytes, live))
@@ -314,7 +313,7 @@ def _await_slot(c: Context, site: Site, count: Any, first_unit: Any) -> None:
     most = mix.parts * ((rows_of_step + mix.pick_width - 1) // mix.pick_width)
     units = Int32(1)
     if const_expr(rows_of_step > mix.pick_width):
-        units = Int32(fx.Uint32(count + (mix.pick_width - 1)) // mix.pick_width)
+        units = table.units_of(c, count)
     last = units * mix.parts - 1
     region = c.build.ffn.scratch.ugf + first_unit * (mix.parts * 8)
     offsets = [fx.min(c.lane + k, last) * 8 for k in range(0, most, WAVE)]
@@ -383,7 +382,9 @@ def down(
     """FFN pairs of this rank's partial in every rank's peer buffer."""
     grid, mix = c.build.workgroups, c.build.ffn.mix
     if tasks.count - mix.down_extra != grid or mix.down_extra > grid:
-        raise ValueError(f"down: {tasks.count} tasks on {grid} workgroups; between one and two each are built")
+        raise ValueError(
+            f"down: {tasks.count} tasks on {grid} workgroups; between one and two each are built"
+        )
     if c.build.shape.rows * PAIRS > c.build.waves * WAVE:
         raise ValueError(f"down: {c.build.shape.rows} rows; a block combines {c.build.waves * WAVE // PAIRS}")
     c = renew(c)
@@ -404,5 +405,3 @@ def _run(
     fx.barrier()
     _combine(c, share, boxes)
     fx.barrier()
-
-

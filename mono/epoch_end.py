@@ -25,7 +25,8 @@ def epoch_of(c: Context) -> Any:
 
 
 def hold_tag(c: Context) -> Context:
-    """The tag in a register that the compiler cannot load again: the epoch word changes before the launch ends."""
+    """The tag in a register that the compiler cannot load again: the epoch word changes before the launch
+    ends."""
     return replace(c, tag=ll.fresh(c.tag))
 
 

@@ -1,11 +1,11 @@
 """FP4 weights in matrix instructions: as they are, or as FNUZ e4m3 bytes.
 
-Strategy ``scaled_mfma``: an operand of the f8f6f4 MFMA, scaled by its E8M0 code in the MFMA.
-Strategy ``fp8_mfma_fma``: a nibble's bits moved into an e4m3 byte are the value times 2^-7 (a negative zero
-would become NaN; the copies hold none). A block's product is scaled by two floats of one power of two each, the
-weight row's 2^(s - 127) and the activation's 2^(cx - 127), never by a sum of exponents: s is any byte (0 gives 0,
-255 inf), cx is 1 .. 254 by the quantiser's clamp. The 2^7 is applied once, to the finished sum, where it is exact.
-"""
+Strategy ``scaled_mfma``: an operand of the f8f6f4 MFMA, scaled by its E8M0 code in the MFMA. Strategy
+``fp8_mfma_fma``: a nibble's bits moved into an e4m3 byte are the value times 2^-7 (a negative zero would
+become NaN; the copies hold none). A block's product is scaled by two floats of one power of two each, the
+weight row's 2^(s - 127) and the activation's 2^(cx - 127), never by a sum of exponents: s is any byte (0
+gives 0, 255 inf), cx is 1 .. 254 by the quantiser's clamp. The 2^7 is applied once, to the finished sum,
+where it is exact."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def splat(v: Any) -> Any:
 
 
 def block(weights: Any, x: Any, rows: Any, column: Any, acc: Any) -> Any:
-    """acc + 32 columns of a tile: ``weights`` a dword of nibbles, ``x`` two words in ``order_of``, ``rows`` the
-    factors of the lane's four weight rows, ``column`` that of its activation, four times."""
+    """acc + 32 columns of a tile: ``weights`` a dword of nibbles, ``x`` two words in ``order_of``, ``rows``
+    the factors of the lane's four weight rows, ``column`` that of its activation, four times."""
     d = ll.mfma_fp8(to_fnuz(weights), x)
     return ll.fma(d * column, rows, acc)

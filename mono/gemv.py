@@ -6,13 +6,12 @@ weights are loaded once, before its activations exist, and stay in registers ove
 end is not computed: its loads go through a descriptor of 0 bytes (no traffic) and a scalar branch skips its
 MFMAs.
 
-Strategy ``scaled_mfma``: one MFMA a step takes the bytes and both scale codes. Weights are row-major. Where the
-columns end inside a step, the second half of that step is not loaded (zeros), and every lane loads its own code.
-Strategy ``fp8_mfma_fma``: one fp8 MFMA a 32-wide block with a zero accumulator, then acc = fma(d, F, acc)
-with F = 2^(cw + cx - 254) from v_ldexp_f32, which is right (subnormal, zero) for every pair of codes;
+Strategy ``scaled_mfma``: one MFMA a step takes the bytes and both scale codes. Weights are row-major. Where
+the columns end inside a step, the second half of that step is not loaded (zeros), and every lane loads its
+own code. Strategy ``fp8_mfma_fma``: one fp8 MFMA a 32-wide block with a zero accumulator, then acc = fma(d,
+F, acc) with F = 2^(cw + cx - 254) from v_ldexp_f32, which is right (subnormal, zero) for every pair of codes;
 building the bits by a shift would turn code sums below 127 into -inf or huge negatives. Weights are tile-
-major (attention.md 2.3): a step of 16 rows is 2 KB, two coalesced 16-byte accesses a lane.
-"""
+major (attention.md 2.3): a step of 16 rows is 2 KB, two coalesced 16-byte accesses a lane."""
 
 from __future__ import annotations
 
@@ -116,7 +115,8 @@ def _whole(m: Matrix) -> bool:
 
 
 def _codes(c: Context, m: Matrix, tile: Any, step: Any) -> Any:
-    """A step's four codes in a scalar word; of rows that end inside a step the lane group's own code, as a vector."""
+    """A step's four codes in a scalar word; of rows that end inside a step the lane group's own code, as a
+    vector."""
     row = (tile >> 1) * (m.k // 32)
     if _whole(m):
         return ll.global_load(m.codes + fx.Int64(row), step * 4, constant=True)

@@ -1,5 +1,5 @@
-"""Hand-offs between workgroups of one launch, at device scope in the scratch argument, or of all ranks, at system
-scope in their peer buffers (`Box` says which).
+"""Hand-offs between workgroups of one launch, at device scope in the scratch argument, or of all ranks, at
+system scope in their peer buffers (`Box` says which).
 
 - A *pair* is 8 bytes, (word, tag), written by one store. A reader looks again until the tag is this
   launch's; nothing is ever cleared, since a pair of an earlier launch has an earlier tag.
@@ -39,7 +39,8 @@ def _box(c: Context, box: Box | None) -> Box:
 
 
 def put(c: Context, region: Any, offset: Any, word: Any, box: Box | None = None) -> None:
-    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's); of two words two adjacent ones."""
+    """The pair (word, tag) at ``region`` (uniform) + ``offset`` (a lane's); of two words two adjacent
+    ones."""
     to, words = _box(c, box), word if isinstance(word, (list, tuple)) else [word]
     value = fx.Vector.from_elements([v for w in words for v in (w, c.tag)], Int32)
     ll.buffer_store(to.buffer, offset, region, value, cache=to.cache)
@@ -67,7 +68,8 @@ def _spread(tags: Sequence[Any]) -> tuple[Any, Any]:
 def _wait(
     c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any, tag: Any = None
 ) -> list[Any]:
-    """Look at one batch until all its tags are ``tag`` (this launch's): the smallest and the largest both are."""
+    """Look at one batch until all its tags are ``tag`` (this launch's): the smallest and the largest both
+    are."""
     wanted = c.tag if tag is None else tag
 
     def missing(got: Sequence[Any]) -> Any:

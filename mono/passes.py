@@ -33,7 +33,8 @@ def all_passes(
     multiply: Callable[[Any], None],
     take: Callable[[Any, Any, Any], None],
 ) -> None:
-    """Every pass, from row ``first`` on: ``before(first)``, ``multiply(live rows)``, ``take(first, live, early)``.
+    """Every pass, from row ``first`` on: ``before(first)``, ``multiply(live rows)``, ``take(first, live,
+    early)``.
 
     ``regs``: what ``first_rows`` gave; ``early``: what ``before`` returned.
     """

@@ -21,7 +21,8 @@ from .context import Context
 
 @dataclass(frozen=True)
 class Peers:
-    """The peer arguments of a launch: the rank's own buffer, the table of every rank's, and which rank this is."""
+    """The peer arguments of a launch: the rank's own buffer, the table of every rank's, and which rank this
+    is."""
 
     sym: Any
     table: Any
@@ -59,7 +60,8 @@ def _row_bytes(c: Context) -> int:
 
 
 def push(c: Context, boxes: list[mailbox.Box], region: int, token: Any, column: Any, word: Any) -> None:
-    """Columns ``column`` and the next of this rank's partial (four of two words), to ``region`` of every box."""
+    """Columns ``column`` and the next of this rank's partial (four of two words), to ``region`` of every
+    box."""
     uniform = region + c.peers.rank * (c.build.shape.rows * _row_bytes(c))
     for box in boxes:
         mailbox.put(c, uniform, token * _row_bytes(c) + column * 4, word, box)

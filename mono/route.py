@@ -1,10 +1,10 @@
-"""Route: a token's experts in selection order and their weights (FFN math 3.2, with our own rules for ties and NaN).
+"""Route: a token's experts in selection order and their weights (FFN math 3.2, with our own rules for ties
+and NaN).
 
-One wave has the token: lane l owns the experts l, l + 64, ... A biased score becomes an integer key of the same
-order; NaN becomes the key of -inf, so it never wins against a number. A round takes the largest key of the wave;
-of equal keys the lowest expert wins: the first list with a holder, in it the lowest lane. A taken expert's key falls
-below every score.
-"""
+One wave has the token: lane l owns the experts l, l + 64, ... A biased score becomes an integer key of the
+same order; NaN becomes the key of -inf, so it never wins against a number. A round takes the largest key of
+the wave; of equal keys the lowest expert wins: the first list with a holder, in it the lowest lane. A taken
+expert's key falls below every score."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def _logits(c: Context, site: Site, token: Any, lists: int) -> list[Any]:
 
 
 def _root(x: Any) -> Any:
-    """The square root, correctly rounded: the hardware's, moved by a last place where the residual says so."""
+    """The square root, correctly rounded: the hardware's, moved by a last place where the residual says
+    so."""
     s = ll.sqrt(x)
     bits = s.bitcast(Int32)
     below, above = (bits - 1).bitcast(Float32), (bits + 1).bitcast(Float32)
@@ -128,5 +129,3 @@ def _put(c: Context, token: Any, chosen: Any, weight: Any) -> None:
         at = row + copy * (mix.picks(c.build.shape.rows) * 16)
         mailbox.put(c, at, c.lane * 8, chosen)
         mailbox.put(c, at, c.lane * 8 + mix.per_token * 8, weight.bitcast(Int32))
-
-

@@ -1,9 +1,9 @@
 """Router: logits of every expert, 16 gate rows x one K part x one group of rows a task, as fp32 part sums.
 
-Two calls: the gate rows go out early, the product follows once the normed rows exist. Both operands go straight
-to registers: a lane's 16 bytes are eight columns of a row, of the weights as of the activations. A wave takes the
-steps w, w + 8, ... of 32 columns of its part; the waves' sums meet in LDS in wave order (FFN math 3.1).
-"""
+Two calls: the gate rows go out early, the product follows once the normed rows exist. Both operands go
+straight to registers: a lane's 16 bytes are eight columns of a row, of the weights as of the activations. A
+wave takes the steps w, w + 8, ... of 32 columns of its part; the waves' sums meet in LDS in wave order (FFN
+math 3.1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ TOKENS = 16  # columns of an MFMA
 
 @dataclass(frozen=True)
 class Part:
-    """A workgroup's share: gate rows of ``tile``, K part ``part``, rows from ``first`` on; ``live``: it has one."""
+    """A workgroup's share: gate rows of ``tile``, K part ``part``, rows from ``first`` on; ``live``: it has
+    one."""
 
     how: Gemv
     live: Any
@@ -114,5 +115,3 @@ def _tokens(c: Context, part: Part, first: Any, count: Any) -> None:
         at_lane = t * (f.mix.experts * how.parts * 8) + r * (how.parts * 8)
         mailbox.put(c, region + row, at_lane, total.bitcast(Int32))
     fx.barrier()
-
-

@@ -116,7 +116,8 @@ def load_picked(c: Context, s: Slice, picked: list[Picked], regs: list[Any]) -> 
 
 @ll.device
 def store_picked(c: Context, s: Slice, picked: list[Picked], regs: list[Any]) -> None:
-    """What ``load_picked`` loaded, into LDS row wave + 8 r of round r. The reader's barrier is the caller's."""
+    """What ``load_picked`` loaded, into LDS row wave + 8 r of round r. The reader's barrier is the
+    caller's."""
     is_code, last = _last_access(c, s)
     for r in range_constexpr(len(picked)):
         slot = c.wave + r * c.build.waves

@@ -1,5 +1,5 @@
-"""Seam norm: a token's sublayer input to its RMS-normed row, published: in K1 as MXFP8 for wqkv, in the FFN half
-as bf16 for the router and the quantiser.
+"""Seam norm: a token's sublayer input to its RMS-normed row, published: in K1 as MXFP8 for wqkv, in the FFN
+half as bf16 for the router and the quantiser.
 
 Waves 0..3 hold the token: thread i owns columns 8 i .. 8 i + 7 of each chunk of 2048, the last chunk half
 filled (waves 0 and 1). The order of the sum of squares is a promise: 24 values in order, a butterfly up,

@@ -1,10 +1,9 @@
 """Shared expert, gate and up: 16 gate rows and the matching 16 up rows x the rows of a token tile a unit.
 
-Three calls, as in wqkv: both weights go out before the rows exist, the rows before the product. The activation
-rounds to bf16 after gate, up, silu and their product, with an accurate exponential and an IEEE quotient (FFN math
-5). A group of 32 columns is two units: the odd one waits for the even one's half and quantises both, sixteen lanes
-a row, one column of either half a lane.
-"""
+Three calls, as in wqkv: both weights go out before the rows exist, the rows before the product. The
+activation rounds to bf16 after gate, up, silu and their product, with an accurate exponential and an IEEE
+quotient (FFN math 5). A group of 32 columns is two units: the odd one waits for the even one's half and
+quantises both, sixteen lanes a row, one column of either half a lane."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from . import formats as fmt
 from . import gemv, lanes, mailbox, rows
 from . import lowlevel as ll
 from .build import Gemv, Site, Tasks
-from .context import Context, place, renew, stage
+from .context import Context, place, stage
 from .seam_gate import LOG2E
 
 LOG2E_LOW = 1.9259629911266175e-8  # log2(e) minus its float32
@@ -124,7 +123,7 @@ def _activate(c: Context, site: Site, unit: Unit, count: Any) -> None:
 
 def _quantise(c: Context, unit: Unit, t: Any, even: Any, odd: Any) -> None:
     """A lane's columns r and 16 + r of a group of 32: MXFP8 of the group (2.2), to the down projections."""
-    f, how = c.build.ffn, c.build.how
+    how = c.build.how
     word = fmt.packed(even, odd)
     code = fmt.scale_code(how, lanes.row_max(fmt.amax16(how, [word], [even, odd])), fmt.MX_FLOOR)
     by = fmt.multiplier(code)

@@ -1,9 +1,9 @@
 """Route table: which experts the step has picked, by which rows, in LDS of every workgroup.
 
 Nobody builds it centrally: every workgroup derives the same table from a copy of the routing. A *slot* is one
-distinct expert, in ascending order; a slot's picks lie at consecutive positions, rows ascending; a *unit* is at most
-``pick_width`` picks of a slot. A thread has one pick; a wave has 64 experts, whose counts of picks, slots and units
-are fields of one word, so that one prefix sum does for all three.
+distinct expert, in ascending order; a slot's picks lie at consecutive positions, rows ascending; a *unit* is
+at most ``pick_width`` picks of a slot. A thread has one pick; a wave has 64 experts, whose counts of picks,
+slots and units are fields of one word, so that one prefix sum does for all three.
 
 The records: a slot's and a unit's (expert | picks << 16, first position | first unit << 16), a position's
 (pick | row << 16).
@@ -68,7 +68,7 @@ def _read(c: Context, site: Site) -> Any:
     f, rows = c.build.ffn, c.build.shape.rows
     k, n = f.mix.per_token, f.mix.picks(rows)
     pick = fx.min(c.tid, Int32(n - 1))
-    row = Int32(fx.Uint32(pick) // k)
+    row = quotient(pick, k, n)
     copy = (c.workgroup & (f.mix.copies - 1)) * (n * 16) + f.scratch.route
     at = pick * 8 + row * (k * 8)
     expert, weight = mailbox.poll(c, site, [(copy, at, 1), (copy, at + k * 8, 1)])
@@ -76,10 +76,17 @@ def _read(c: Context, site: Site) -> Any:
     return expert, row
 
 
-def _units_of(c: Context, picks: Any) -> Any:
+def quotient(n: Any, by: int, below: int) -> Any:
+    """n // by for 0 <= n < ``below``: one multiplication and a shift, exact since n times its error stays small."""
+    if below * by * by > 1 << 16:
+        raise ValueError(f"a quotient by {by} of numbers up to {below} needs more than 16 bits")
+    return (n * ((1 << 16) // by + 1)) >> 16
+
+
+def units_of(c: Context, picks: Any) -> Any:
     """Units of so many picks."""
     width = c.build.ffn.mix.pick_width
-    return Int32(fx.Uint32(picks + (width - 1)) // width)
+    return quotient(picks + (width - 1), width, WAVE + width)
 
 
 def _is_cut(c: Context) -> bool:
@@ -97,7 +104,7 @@ def _picks_of(c: Context) -> Any:
 def _count(c: Context) -> Any:
     """(the lane's counts, the counts of the wave's experts below); the wave's totals to LDS."""
     picks = _picks_of(c)
-    units = _units_of(c, picks) if _is_cut(c) else Int32(0)
+    units = units_of(c, picks) if _is_cut(c) else Int32(0)
     counts = picks | (picks > 0).select(Int32(1 << PICK_BITS), Int32(0)) | (units << (PICK_BITS + SLOT_BITS))
     upto = lanes.prefix_sum(counts)
     if c.lane == lanes.LAST_LANE:
@@ -170,10 +177,16 @@ def count_of_units(c: Context) -> Any:
 
 
 def record(c: Context, base: int, number: Any) -> tuple[Any, Any, Any, Any]:
-    """(expert, picks, first position, first unit) of slot or unit ``number`` (scalar) of the list at ``base``."""
+    """(expert, picks, first position, first unit) of slot or unit ``number`` (scalar) of the list at
+    ``base``."""
     words = ll.lds_load(c.lds, number * 8 + base, Int32, 2)
     first, second = ll.uniform(words[0]), ll.uniform(words[1])
-    return first & 0xFFFF, fx.Int32(fx.Uint32(first) >> 16), second & 0xFFFF, fx.Int32(fx.Uint32(second) >> 16)
+    return (
+        first & 0xFFFF,
+        fx.Int32(fx.Uint32(first) >> 16),
+        second & 0xFFFF,
+        fx.Int32(fx.Uint32(second) >> 16),
+    )
 
 
 def row_at(c: Context, position: Any) -> Any:

@@ -1,9 +1,8 @@
 """Routed gate and up: 32 columns of one expert and their gates, a group or two a task, x the picks of a unit.
 
-Tasks of a workgroup follow one another; with more rows than a unit has picks all but the first come from a counter, so
-that workgroups that were busy with other roles take fewer. The result of a task does not depend on who runs it. What
-is published: MID and MIDS behind a flag a task.
-"""
+Tasks of a workgroup follow one another; with more rows than a unit has picks all but the first come from a
+counter, so that workgroups that were busy with other roles take fewer. The result of a task does not depend
+on who runs it. What is published: MID and MIDS behind a flag a task."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ from .ug_product import Experts, product
 
 @ll.device
 def ug_rows(c: Context, site: Site) -> list[Any]:
-    """Wait for the step's quantised rows and, if they are held whole for all tasks, issue their loads: before the
-    experts are known."""
+    """Wait for the step's quantised rows and, if they are held whole for all tasks, issue their loads: before
+    the experts are known."""
     m, s = map_of(c.build), whole(c)
     mailbox.await_flags(c, site, Int32(c.build.ffn.scratch.x8rdy), c.build.shape.rows, 8)
     regs = rows.nothing(c, s, m.held)

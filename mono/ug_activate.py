@@ -1,8 +1,9 @@
-"""What a routed gate/up task makes of its sums: limited SwiGLU, bf16, MXFP8 by the routed rule (FFN math 4.4).
+"""What a routed gate/up task makes of its sums: limited SwiGLU, bf16, MXFP8 by the routed rule (FFN math
+4.4).
 
-Thirty-two lanes have a group of a pick, a lane one column; the K slices' sums are added pairwise. Four neighbouring
-lanes give a word of MID, so where FP4 weights become FNUZ bytes a quad's columns are the even or the odd ones of eight.
-"""
+Thirty-two lanes have a group of a pick, a lane one column; the K slices' sums are added pairwise. Four
+neighbouring lanes give a word of MID, so where FP4 weights become FNUZ bytes a quad's columns are the even or
+the odd ones of eight."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def _sums(c: Context, p: Any, j: Any) -> tuple[Any, Any]:
     i, q = _column(c), map_of(c.build).slices
     native = fp4.is_native(c.build.how)
     row = i & 15 if native else (i & 7) * 2
-    spot = ((p << 1) | (i >> 4)) * (q * 2048) + (row >> 2) * 256 + j * 16 + (row & 3) * 4 + c.build.ffn.lds.red
+    spot = (
+        ((p << 1) | (i >> 4)) * (q * 2048) + (row >> 2) * 256 + j * 16 + (row & 3) * 4 + c.build.ffn.lds.red
+    )
     if native:
         parts = [[ll.lds_load(c.lds, (spot, k * 2048 + n * 1024)) for n in range(2)] for k in range(q)]
     else:

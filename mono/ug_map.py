@@ -1,10 +1,10 @@
 """How the waves of a routed gate/up task share it, and where its activations lie in LDS.
 
-Bit 0 of the wave is which 16 of a group's 32 columns, above it the K slice, above that the group. A wave has two
-16-row tiles: its columns' gate and up rows, by tile or row by row as the layout has them.
+Bit 0 of the wave is which 16 of a group's 32 columns, above it the K slice, above that the group. A wave has
+two 16-row tiles: its columns' gate and up rows, by tile or row by row as the layout has them.
 
-x is held whole, for all tasks of the workgroup, if the step's rows fit; else in K blocks, of which every K slice has
-its share: ``part`` columns of a row. A step with more rows than a unit has picks gathers x by unit.
+x is held whole, for all tasks of the workgroup, if the step's rows fit; else in K blocks, of which every K
+slice has its share: ``part`` columns of a row. A step with more rows than a unit has picks gathers x by unit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def map_of(build: Build) -> Map:
         hidden,
     )
     if m.part * m.slices * m.blocks != hidden or m.part % (2 * STEP):
-        raise ValueError(f"ug: K blocks of {mix.k_block} columns give {m.slices} slices no whole pairs of steps")
+        raise ValueError(
+            f"ug: K blocks of {mix.k_block} columns give {m.slices} slices no whole pairs of steps"
+        )
     return m
 
 

@@ -1,13 +1,13 @@
 """The K loop of a routed gate/up task: two 16-row tiles a wave x the activations of up to 16 picks.
 
-Weights go straight to registers. A round is two steps of 128 columns; some rounds are in flight, and a round's
-registers are filled again as soon as its products are issued.
+Weights go straight to registers. A round is two steps of 128 columns; some rounds are in flight, and a
+round's registers are filled again as soon as its products are issued.
 
-Native FP4: the rounds stand one after the other in the code; a slice's rounds are blocks of eight steps in turn, the
-last block shared (FFN math 4.3). The codes of a round are one dword a lane, in the order of the MFMA's lanes.
-FP4 as FNUZ: a run-time loop over rings of rounds, K slices in one piece. A lane loads the codes of four rows of one
-block and leaves their factors in the wave's LDS, where every lane group finds those of its four rows.
-"""
+Native FP4: the rounds stand one after the other in the code; a slice's rounds are blocks of eight steps in
+turn, the last block shared (FFN math 4.3). The codes of a round are one dword a lane, in the order of the
+MFMA's lanes. FP4 as FNUZ: a run-time loop over rings of rounds, K slices in one piece. A lane loads the codes
+of four rows of one block and leaves their factors in the wave's LDS, where every lane group finds those of
+its four rows."""
 
 from __future__ import annotations
 
@@ -134,7 +134,8 @@ def _ring(c: Context) -> int:
 
 
 def _fnuz_load(c: Context, t: Tiles, step: Any, k: int) -> list[Any]:
-    """Round ``k`` of the ring whose first step is ``step``; of the codes four rows of one block of one tile."""
+    """Round ``k`` of the ring whose first step is ``step``; of the codes four rows of one block of one
+    tile."""
     data = [v for n in range(2) for v in _data(c, t, step, 2 * k + n)]
     lane = (c.lane & 31) * 4 + (c.lane >> 5) * (c.build.shape.hidden // 2) + k * 128
     return [*data, ll.buffer_load(t.codes, lane, t.code_base + step * 64, cache=ll.NT)]

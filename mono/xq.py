@@ -1,9 +1,9 @@
 """xq: a token's normed row in MXFP8 twice, for the routed and the shared experts (FFN math 2.3).
 
-The two code rules differ only below an amax of 1e-10, where the routed code stays at its floor, so both are the
-same function with another floor. A lane holds 16 columns, two lanes a group. Where FP4 weights become FP8 by bit
-tricks, the routed copy has the even columns of each eight first, the order in which those weights come out.
-"""
+The two code rules differ only below an amax of 1e-10, where the routed code stays at its floor, so both are
+the same function with another floor. A lane holds 16 columns, two lanes a group. Where FP4 weights become FP8
+by bit tricks, the routed copy has the even columns of each eight first, the order in which those weights come
+out."""
 
 from __future__ import annotations
 

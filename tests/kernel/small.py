@@ -22,13 +22,15 @@ KEYS = {"gfx942": BuildKey("k1", "gfx942", 4, 6), "gfx950": BuildKey("k1", "gfx9
 ARCHS = tuple(KEYS)
 
 
-def unit_of(template: str, arch: str, body: str = "") -> Unit:
-    """A unit of a template in `tests/kernel/templates`; it sees the plan of a 6-row K1 of the arch."""
+def unit_of(template: str, arch: str, case: Mapping[str, int] | None = None) -> Unit:
+    """A unit of a template in `tests/kernel/templates`; it sees the plan of a 6-row K1 of the arch and
+    `case`."""
     key = KEYS[arch]
     plan = plan_k1(SPECS, key)
     model = next(m for m in SPECS.model.values() if m.prefix == key.model)
-    context = {"plan": plan, "key": key, "model": model, "symbol": "small", "body": body}
-    return Unit(f"small-{template.split('.')[0]}-{arch}", arch, template, context, expect=Expect())
+    context = {"plan": plan, "key": key, "model": model, "symbol": "small", "case": case or {}}
+    which = "".join(f"-{v}" for v in (case or {}).values())
+    return Unit(f"small-{template.split('.')[0]}-{arch}{which}", arch, template, context, expect=Expect())
 
 
 class Runner:
@@ -38,10 +40,15 @@ class Runner:
         self.compiler, self.settings = compiler, settings
 
     def __call__(
-        self, template: str, arch: str, buffers: Mapping[str, np.ndarray[Any, Any]], grid: int = 1
+        self,
+        template: str,
+        arch: str,
+        buffers: Mapping[str, np.ndarray[Any, Any]],
+        grid: int = 1,
+        case: Mapping[str, int] | None = None,
     ) -> LaunchResult:
         """Launch with the buffers' addresses in order; arrays are changed in place."""
-        artefact, _ = build(unit_of(template, arch), self.settings, self.compiler)
+        artefact, _ = build(unit_of(template, arch, case), self.settings, self.compiler)
         device = Emulator(arch)
         addresses = [device.register(name, memory) for name, memory in buffers.items()]
         return device.launch(CodeObject(artefact.hsaco), artefact.kernel, grid, addresses)

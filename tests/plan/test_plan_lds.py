@@ -11,7 +11,6 @@ from flymono.runtime.plan.k1.lds import front_struct
 from flymono.runtime.plan.k2.lds import gemv_struct, split_of
 from flymono.runtime.plan.placement import grid_of
 from flymono.runtime.plan.seam import seam_struct
-from flymono.runtime.plan.strategy import strategy_of
 from flymono.runtime.plan.width import wq_b_per_workgroup
 from flymono.specs import Specs
 
@@ -33,23 +32,28 @@ MOE = {
 MOE_CASES = [(*who, rows, want) for who, table in MOE.items() for rows, want in table.items()]
 
 
-@pytest.mark.parametrize(("arch", "tp", "experts", "picks", "rows", "want"), MOE_CASES)
-def test_moe(specs: Specs, arch: str, tp: int, experts: int, picks: int, rows: int, want: int) -> None:
-    d, how = dims_of(specs.model["deepseek_v41_flash"], tp), strategy_of(specs.arch[arch])
-    assert moe_structs(d, rows, WIDTH[arch], how, Mixture(experts, picks))[0].bytes == want
+@pytest.mark.parametrize(("arch", "tp", "experts", "picks", "rows", "public"), MOE_CASES)
+def test_moe_is_smaller_than_the_public_one(
+    specs: Specs, arch: str, tp: int, experts: int, picks: int, rows: int, public: int
+) -> None:
+    d = dims_of(specs.model["deepseek_v41_flash"], tp, draft=experts == 128)
+    assert d.experts == experts
+    assert moe_structs(d, rows, WIDTH[arch], Mixture(experts, picks))[0].bytes <= public
 
 
 def test_moe_members_at_42_rows(specs: Specs) -> None:
-    d, how = dims_of(specs.model["deepseek_v41_flash"], 4), strategy_of(specs.arch["gfx942"])
-    structs = moe_structs(d, 42, 6, how)
+    d = dims_of(specs.model["deepseek_v41_flash"], 4)
+    structs = moe_structs(d, 42, 6, None, 16, 1024)
     moe, shared, ug, down = structs
     places = {m.name: (m.offset, m.bytes) for m in moe.members}
-    assert places == {
-        "red": (0, 16384), "tab": (16384, 12688), "pair": (29072, 384), "stage": (29456, 34752),
-        "tls": (64208, 8)}  # fmt: skip
-    assert (down.bytes - down["scales"].offset, deciding(structs)) == (25632, "shared and ug")
-    assert shared["x"].offset == ug["x"].offset == 29456 == moe["stage"].offset
-    assert [down[name].offset - 29456 for name in ("smq", "smc", "kept", "sdl")] == [0, 3600, 4128, 20256]
+    n, e = 42 * 6, 384
+    sizes = {"red": 16384, "weights": 4 * n, "slots": 8 * n, "units": 8 * n, "order": 4 * n, "starts": 4 * e,
+             "bitmaps": 8 * e, "totals": 48, "stage": 6 * (5120 + 16 + 640 + 16)}  # fmt: skip
+    assert {name: size for name, (_, size) in places.items()} == sizes
+    assert deciding(structs) == "shared"
+    assert shared["x"].offset == ug["x"].offset == down["smq"].offset == moe["stage"].offset
+    assert (ug["x"].rows, ug["x"].row_words, ug["xs"].row_words) == (2 * 16, 512 // 4 + 4, 512 // 32 + 4)
+    assert (down["kept"].bytes, down["sdl"].bytes) == (2 * n * 32, 2 * 42 * 32)
 
 
 def test_seams(specs: Specs) -> None:

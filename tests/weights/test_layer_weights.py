@@ -192,7 +192,7 @@ def test_every_sampled_nibble_of_the_own_copies(
         assert got == (0 if want == 8 else want)
 
 
-def code_offset(row: int, block: int, columns: int) -> int:
+def own_code_offset(row: int, block: int, columns: int) -> int:
     """Byte of a code of an own copy: the 16 rows of a tile together, block after block."""
     return row // 16 * 16 * columns + block * 16 + row % 16
 
@@ -205,11 +205,11 @@ def test_every_code_of_the_own_copies(whole: WholeLayer, sizes: LayerSizes) -> N
     for i in range(sizes.inter):
         for block in range(columns):
             for codes, n in ((expert.w1_s, 2 * i), (expert.w3_s, 2 * i + 1)):
-                assert int(flat[code_offset(n, block, columns)]) == int(codes[i, block])
+                assert int(flat[own_code_offset(n, block, columns)]) == int(codes[i, block])
     flat, columns = copies["w2_s"][5].flatten(), sizes.inter // 32
     for n in range(0, sizes.hidden, 3):
         for block in range(columns):
-            assert int(flat[code_offset(n, block, columns)]) == int(expert.w2_s[n, block])
+            assert int(flat[own_code_offset(n, block, columns)]) == int(expert.w2_s[n, block])
 
 
 def test_every_byte_of_the_shuffled_tensors(whole: WholeLayer, sizes: LayerSizes) -> None:

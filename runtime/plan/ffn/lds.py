@@ -1,11 +1,10 @@
 """LDS of the FFN half: the route table, which lives from `table` to `down`, and one stage area.
 
 Invariants
- - Every struct of `moe_structs` has the members red and the table's at the same places; what follows belongs to one
-   stage at a time. `moe` is what the launch must allocate for them.
- - Scale codes need no room: where the MFMA takes them they are loaded in the order of its lanes, elsewhere a wave's
-   factors lie in its own share of `red`, which holds sums only after its last product.
-"""
+ - Every struct of `moe_structs` has the members red and the table's at the same places; what follows belongs
+   to one stage at a time. `moe` is what the launch must allocate for them.
+ - Scale codes need no room: where the MFMA takes them they are loaded in the order of its lanes, elsewhere a
+   wave's factors lie in its own share of `red`, which holds sums only after its last product."""
 
 from __future__ import annotations
 
@@ -52,14 +51,14 @@ def _head(mix: Mixture, rows: int, pick_width: int) -> list[Declared]:
     n, slots = rows * mix.per_token, min(rows * mix.per_token, mix.experts)
     units = max_tiles(mix, rows, pick_width) if rows > pick_width else 0
     return [
-        ("red", 2, PARTIAL_BYTES // 4, "f32", "MFMA partials of two tiles; a wave's scale factors before them"),
+        ("red", 2, PARTIAL_BYTES // 4, "f32", "MFMA partials of two tiles; before them scale factors"),
         ("weights", 1, n, "f32", "routing weight of every pick"),
-        ("slots", slots, 2, "u16x2", "of each distinct expert: its number, its picks, its first position and unit"),
+        ("slots", slots, 2, "u16x2", "of a distinct expert: number, picks, first position, unit"),
         ("units", units, 2, "u16x2", "the same of each pick tile, where experts are cut into tiles"),
         ("order", 1, n, "u16x2", "pick and row at every position: experts, then rows ascending"),
         ("starts", 1, mix.experts, "i32", "first position of every expert"),
         ("bitmaps", mix.experts, 2, "u32", "rows that picked an expert"),
-        ("totals", 1, WAVES + 4, "i32", "counts of each wave's experts; slots, units; one thread's news to all"),
+        ("totals", 1, WAVES + 4, "i32", "counts of each wave's experts; slots, units; a broadcast word"),
     ]  # fmt: skip
 
 
@@ -87,7 +86,13 @@ def _ug(d: Dims, held: int, k_block: int) -> list[Declared]:
 def _down(d: Dims, rows: int, held: int, picks: int) -> list[Declared]:
     k, pairs = align_up(d.intermediate, STEP_K), TILE_ROWS // 2
     return [
-        ("smq", held, x_words(k), "e4m3x4", "shared intermediate rows of the token tile, zeros to a whole step"),
+        (
+            "smq",
+            held,
+            x_words(k),
+            "e4m3x4",
+            "shared intermediate rows of the token tile, zeros to a whole step",
+        ),
         ("smc", held, code_words(d, k), "i32", "their scale codes"),
         ("kept", 2 * picks, pairs, "bf16x2", "weighted results: task, pick, 16 hidden rows"),
         ("sdl", 2 * rows, pairs, "bf16x2", "shared down result: task, row, 16 hidden rows"),

@@ -95,8 +95,9 @@ def max_tiles(mix: Mixture, rows: int, pick_width: int) -> int:
 
 
 def staging_of(d: Dims, arch: ArchSpec, how: Strategy, rows: int, width: int) -> tuple[int, int]:
-    """(picks of a tile, K columns of x in LDS at a time): whole rows where the step fits a pass; beyond, K blocks
-    and the MFMA's full width of picks if the arch spec states a block, since an expert is then read less often."""
+    """(picks of a tile, K columns of x in LDS at a time): whole rows where the step fits a pass; beyond, K
+    blocks and the MFMA's full width of picks if the arch spec states a block, since an expert is then read
+    less often."""
     block = arch.gemv.expert_k_block
     if block == "whole" or rows <= width:
         return width, d.hidden
