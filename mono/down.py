@@ -62,7 +62,7 @@ def _arrive(c: Context, tasks: Tasks) -> Share:
             ll.lds_store(c.lds, word, ll.ticket(c.epoch, at))
         fx.barrier()
         rank = ll.uniform(ll.lds_load(c.lds, word, Int32))
-        both = rank < extra
+        both = fx.Uint32(rank) < fx.Uint32(extra)
         count = both.select(Int32(2), Int32(1))
         second = both.select(rank + grid, Int32(0))
     return Share(count, c.workgroup, second)
@@ -104,12 +104,14 @@ def _stage_rows(c: Context, sites: tuple[Site, Site], first: Any, count: Any) ->
     item = fx.min(c.tid, count * codes - 1)
     code = fx.Vector.from_elements(mailbox.poll(c, sites[1], [(smc, item * 16, 2)]), Int32)
     for i in range_constexpr(loads):
-        row = Int32(fx.Uint32(items[i]) // words)
-        at = row * s.lds_row + (items[i] - row * words) * 8
-        pair = fx.Vector.from_elements([got[2 * i], got[2 * i + 1]], Int32)
-        ll.lds_store(c.lds, (at, s.lds_data), pair)
-    row = Int32(fx.Uint32(item) // codes)
-    ll.lds_store(c.lds, (row * s.lds_code_row + (item - row * codes) * 8, s.lds_codes), code)
+        if c.tid + i * threads <= last:
+            row = Int32(fx.Uint32(items[i]) // words)
+            at = row * s.lds_row + (items[i] - row * words) * 8
+            pair = fx.Vector.from_elements([got[2 * i], got[2 * i + 1]], Int32)
+            ll.lds_store(c.lds, (at, s.lds_data), pair)
+    if c.tid < count * codes:
+        row = Int32(fx.Uint32(item) // codes)
+        ll.lds_store(c.lds, (row * s.lds_code_row + (item - row * codes) * 8, s.lds_codes), code)
     if const_expr(s.k > inter):
         _clear_tail(c, s, inter, count)
 
@@ -298,7 +300,7 @@ def _park(c: Context, which: Any, position: Any, count: Any, v: Any) -> None:
     column, j = c.lane & 15, c.lane >> 4
     n = f.mix.picks(c.build.shape.rows)
     if column < count:
-        pick = ll.lds_load(c.lds, (position + column) * 4 + f.lds.order, Int32) & 0xFFFF
+        pick = table.pick_at(c, position + column)
         weight = ll.lds_load(c.lds, pick * 4 + f.lds.weights)
         v = v * fp4.splat(weight)
         words = [fmt.bf16_pair(how, v[2 * k], v[2 * k + 1]) for k in range_constexpr(2)]

@@ -6,8 +6,8 @@ at most ``pick_width`` picks of a slot. A thread has one pick; a wave has 64 exp
 slots and units are fields of one word, so that one prefix sum does for all three.
 
 The records: a slot's and a unit's (expert | picks << 16, first position | first unit << 16), a position's
-(pick | row << 16).
-"""
+(pick | row << 16). Whatever is read or placed is held to its range: where a wave has ended because a hand-off
+was lost, the others go on with what LDS holds, and must not reach past it. """
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def _read(c: Context, site: Site) -> Any:
 
 
 def quotient(n: Any, by: int, below: int) -> Any:
-    """n // by for 0 <= n < ``below``: one multiplication and a shift, exact since n times its error stays small."""
+    """n // by for 0 <= n < ``below``: one multiplication and a shift, exact since n times its error stays
+    small."""
     if below * by * by > 1 << 16:
         raise ValueError(f"a quotient by {by} of numbers up to {below} needs more than 16 bits")
     return (n * ((1 << 16) // by + 1)) >> 16
@@ -87,6 +88,18 @@ def units_of(c: Context, picks: Any) -> Any:
     """Units of so many picks."""
     width = c.build.ffn.mix.pick_width
     return quotient(picks + (width - 1), width, WAVE + width)
+
+
+def _most_slots(c: Context) -> int:
+    """Distinct experts at most."""
+    mix = c.build.ffn.mix
+    return min(mix.picks(c.build.shape.rows), mix.experts)
+
+
+def _most_units(c: Context) -> int:
+    """Units at most: one a slot, and one more for each ``pick_width`` picks."""
+    picks = c.build.ffn.mix.picks(c.build.shape.rows)
+    return min(picks, _most_slots(c) + picks // c.build.ffn.mix.pick_width)
 
 
 def _is_cut(c: Context) -> bool:
@@ -126,7 +139,8 @@ def _place_experts(c: Context, counts: Any, before: Any) -> None:
     ll.lds_store(c.lds, c.tid * 4 + f.lds.starts, position)
     if picks > 0:
         record = [c.tid | (picks << 16), position | (unit << 16)]
-        ll.lds_store(c.lds, slot * 8 + f.lds.slots, fx.Vector.from_elements(record, Int32))
+        at = fx.min(slot, Int32(_most_slots(c) - 1)) * 8 + f.lds.slots
+        ll.lds_store(c.lds, at, fx.Vector.from_elements(record, Int32))
         if const_expr(_is_cut(c)):
             _place_units(c, picks, position, unit)
     if c.tid == f.mix.experts - 1:
@@ -148,7 +162,7 @@ def _place_units(c: Context, picks: Any, position: Any, unit: Any) -> None:
         if left > 0:
             own = fx.min(left, Int32(mix.pick_width))
             record = [c.tid | (own << 16), position + q * mix.pick_width]
-            at = (unit + q) * 8 + c.build.ffn.lds.units
+            at = fx.min(unit + q, Int32(_most_units(c) - 1)) * 8 + c.build.ffn.lds.units
             ll.lds_store(c.lds, at, fx.Vector.from_elements(record, Int32))
 
 
@@ -163,36 +177,49 @@ def _place_pick(c: Context, expert: Any, row: Any) -> None:
     if const_expr(c.build.shape.rows > 32):
         rank = rank + ll.bits_set(words[1] & high.select(below, Int32(0)))
     position = ll.lds_load(c.lds, expert * 4 + f.lds.starts, Int32) + rank
+    position = fx.min(position, Int32(f.mix.picks(c.build.shape.rows) - 1))
     ll.lds_store(c.lds, position * 4 + f.lds.order, c.tid | (row << 16))
 
 
 def count_of_slots(c: Context) -> Any:
     """Distinct experts of the step, scalar."""
-    return ll.uniform(ll.lds_load(c.lds, c.build.ffn.lds.totals + 4 * c.build.waves, Int32))
+    count = ll.lds_load(c.lds, c.build.ffn.lds.totals + 4 * c.build.waves, Int32)
+    return _at_most(ll.uniform(count), _most_slots(c))
 
 
 def count_of_units(c: Context) -> Any:
     """Gate/up units of the step, scalar."""
-    return ll.uniform(ll.lds_load(c.lds, c.build.ffn.lds.totals + 4 * c.build.waves + 4, Int32))
+    count = ll.lds_load(c.lds, c.build.ffn.lds.totals + 4 * c.build.waves + 4, Int32)
+    return _at_most(ll.uniform(count), _most_units(c) if _is_cut(c) else _most_slots(c))
+
+
+def _at_most(value: Any, top: int) -> Any:
+    """``value`` as an unsigned number, at most ``top``."""
+    return Int32(fx.min(fx.Uint32(value), fx.Uint32(top)))
 
 
 def record(c: Context, base: int, number: Any) -> tuple[Any, Any, Any, Any]:
     """(expert, picks, first position, first unit) of slot or unit ``number`` (scalar) of the list at
     ``base``."""
+    mix, rows = c.build.ffn.mix, c.build.shape.rows
     words = ll.lds_load(c.lds, number * 8 + base, Int32, 2)
     first, second = ll.uniform(words[0]), ll.uniform(words[1])
-    return (
-        first & 0xFFFF,
-        fx.Int32(fx.Uint32(first) >> 16),
-        second & 0xFFFF,
-        fx.Int32(fx.Uint32(second) >> 16),
-    )
+    picks = fx.max(_at_most(fx.Int32(fx.Uint32(first) >> 16), rows), Int32(1))
+    position = _at_most(second & 0xFFFF, mix.picks(rows) - 1)
+    unit = _at_most(fx.Int32(fx.Uint32(second) >> 16), _most_units(c) - 1)
+    return _at_most(first & 0xFFFF, mix.experts - 1), picks, position, unit
 
 
 def row_at(c: Context, position: Any) -> Any:
     """Row of the pick at a position."""
     word = ll.lds_load(c.lds, position * 4 + c.build.ffn.lds.order, Int32)
-    return Int32(fx.Uint32(word) >> 16)
+    return _at_most(Int32(fx.Uint32(word) >> 16), c.build.shape.rows - 1)
+
+
+def pick_at(c: Context, position: Any) -> Any:
+    """Number of the pick at a position."""
+    word = ll.lds_load(c.lds, position * 4 + c.build.ffn.lds.order, Int32)
+    return _at_most(word & 0xFFFF, c.build.ffn.mix.picks(c.build.shape.rows) - 1)
 
 
 def broadcast_word(c: Context) -> int:

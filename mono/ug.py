@@ -63,7 +63,7 @@ def _queued(c: Context, tasks: Tasks, experts: Experts) -> None:
     word = table.broadcast_word(c)
     total = table.count_of_units(c) * c.build.ffn.mix.parts
     task = place(c, tasks)
-    while task < total:
+    while fx.Uint32(task) < fx.Uint32(total):
         if c.tid == 0:
             at = epoch_end.counter(c, c.build.ffn.epoch.ug_counters)
             ll.lds_store(c.lds, word, ll.ticket(c.epoch, at))
