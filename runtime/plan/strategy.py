@@ -40,7 +40,6 @@ class Strategy:
     fp8: Literal["ocp", "fnuz"]
     fp8_max: int
     weight_layout: Literal["row_major", "tile_major"]
-    scale_home: Literal["lds", "registers"]
     lane_swap: Literal["permlane_swap", "bpermute"]
     bf16_cvt: Literal["cvt_pk", "integer_rne"]
     bf16_k: int
@@ -66,7 +65,6 @@ def strategy_of(arch: ArchSpec) -> Strategy:
         fp8=arch.fp8.flavour,
         fp8_max=int(arch.fp8.max),
         weight_layout="row_major" if scaled else "tile_major",
-        scale_home="lds" if scaled else "registers",
         lane_swap="permlane_swap" if arch.has("permlane_swap") else "bpermute",
         bf16_cvt="cvt_pk" if arch.has("cvt_pk_bf16_f32") else "integer_rne",
         bf16_k=bf16.k,
@@ -154,10 +152,6 @@ def _why(arch: ArchSpec, scaled: bool) -> tuple[tuple[str, str], ...]:
             "the scaled MFMA's operand is 2 x 16 contiguous bytes of a row: the checkpoint's order serves"
             if scaled
             else "own copies, laid out for coalesced 16-byte loads of a wave",
-        ),
-        (
-            "scale_home",
-            "code blocks go through per-wave LDS" if scaled else "codes stay in registers, LDS is scarce",
         ),
         ("lane_swap", "v_permlane16/32_swap" if swap else "no permlane swap: ds_bpermute"),
         ("bf16_cvt", "packed conversion" if pack else "no packed conversion: integer round to nearest even"),

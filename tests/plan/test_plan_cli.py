@@ -132,7 +132,6 @@ def test_k2_tables_show_both_halves() -> None:
     words = [
         "Attention half",
         "FFN half",
-        "Route table",
         "Peer buffer: ",
         "k_blocks",
         "wo_b_first",

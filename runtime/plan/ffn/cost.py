@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..arith import cdiv
 from ..cost import PASS_CLOCKS, MfmaCount
-from ..dims import STEP_K, Dims
+from ..dims import STEP_K, TILE_ROWS, Dims
 from ..lds import WAVE, WAVES
 from ..scratch import PAIR_BYTES
 from ..seam import NORM_LANES, norm_chunks, slices_of
@@ -76,32 +76,49 @@ def seam_reads(d: Dims, rows: int) -> dict[str, Asked]:
     }
 
 
-def weight_reads(d: Dims, f: FfnShape, how: Strategy) -> dict[str, Asked]:
+def weight_reads(d: Dims, f: FfnShape, how: Strategy, grid: int) -> dict[str, Asked]:
     """Router, routed experts at their widest, shared expert."""
     case = case_of(f, expert_bytes(d, how), widest_case(f))
     asked, once = case.requested, case.unique
     note = f"{case.slots} distinct experts at most, each byte once"
     if f.by_tile:
         note = f"{case.slots} distinct experts, {case.tiles} tiles of at most {f.pick_width} picks"
-    block, w = d.weight_block**2, d.intermediate
-    sgu, sw2 = 2 * w * d.hidden, d.hidden * (w if how.weight_layout == "row_major" else d.intermediate_padded)
-    gate, tiles = (
-        d.experts * d.hidden * 2,
-        "" if f.tiles == 1 else f"once a token tile of {f.width}: {f.tiles} times",
-    )
+    gate, grouped = d.experts * d.hidden * 2, "" if f.router_groups == 1 else "once a row group"
     return {
-        "gate_w": Asked(
-            gate * f.router_groups, gate, True, "" if f.router_groups == 1 else "once a row group"
-        ),
+        "gate_w": Asked(gate * f.router_groups, gate, True, grouped),
         "bias": Asked(f.rows * d.experts * WORD, d.experts * WORD),
         "w13": Asked(asked.w13, once.w13, True, note),
         "w13_s": Asked(asked.w13_s, once.w13_s, False, note),
         "w2": Asked(asked.w2, once.w2, True, note),
-        "w2_s": Asked(asked.w2_s, once.w2_s, False, note),
-        "sgu": Asked(sgu * f.tiles, sgu, True, tiles),
-        "sgu_s": Asked(sgu // STEP_K * WORD // 16 * f.tiles, sgu // block, False, tiles),
+        "w2_s": _down_codes(d, how, case.slots, once.w2_s, note),
+        **_shared_reads(d, f, how, grid),
+    }
+
+
+def _down_codes(d: Dims, how: Strategy, slots: int, own: int, note: str) -> Asked:
+    """Own copies: each byte once. The shuffled layout has the codes of two steps and of two 16-row tiles in a
+    dword, which both tiles load; of a last single step a lane loads its own byte."""
+    if how.weight_layout != "row_major":
+        return Asked(own, own, False, note)
+    pairs, single = divmod(d.intermediate_padded // STEP_K, 2)
+    lanes = slots * d.hidden // TILE_ROWS * WAVE
+    used = slots * d.hidden * d.intermediate_padded // d.mx_group
+    return Asked(lanes * (pairs * WORD + single), used, False, f"{note}; a dword serves two row tiles")
+
+
+def _shared_reads(d: Dims, f: FfnShape, how: Strategy, grid: int) -> dict[str, Asked]:
+    """The shared expert. Codes of a step are one scalar load of a wave, in idle workgroups too; of rows that
+    end inside a step a byte a lane."""
+    block, w = d.weight_block**2, d.intermediate
+    sgu, sw2 = 2 * w * d.hidden, d.hidden * (w if how.weight_layout == "row_major" else d.intermediate_padded)
+    again = "" if f.tiles == 1 else f"once a token tile of {f.width}: {f.tiles} times"
+    waves = grid * WAVES * cdiv(cdiv(w, STEP_K), WAVES) * (2 if f.down_extra else 1)
+    ragged = how.weight_layout == "row_major" and w % STEP_K
+    return {
+        "sgu": Asked(sgu * f.tiles, sgu, True, again),
+        "sgu_s": Asked(2 * grid * WAVES * cdiv(d.hidden // STEP_K, WAVES) * WORD, sgu // block, False, again),
         "sw2": Asked(sw2, sw2, True),
-        "sw2_s": Asked(sw2 // STEP_K * WORD // 16, sw2 // block),
+        "sw2_s": Asked(waves * (WAVE if ragged else WORD), sw2 // block),
     }
 
 

@@ -65,7 +65,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
     abi = abi_of([part_row(d, key.rows), *rows])
     lds = ffn_lds(d, f, how, arch)
     mfma = (*mfma_of(d, how, arch, (), gemv, mix), *ffn_mfma(d, f, how, waves_per_simd(arch), size))
-    reads = seam_reads(d, key.rows) | weight_reads(d, f, how) | epoch_reads(size)
+    reads = seam_reads(d, key.rows) | weight_reads(d, f, how, size) | epoch_reads(size)
     reads["part"] = Asked(key.rows * d.hidden * 2, key.rows * d.hidden * 2, True)
     reads["peers"] = Asked(size * d.tp * 8, d.tp * 8)
     written, read = ffn_scratch(d, f, size)

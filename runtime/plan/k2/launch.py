@@ -147,7 +147,7 @@ def _traffic(
     d: Dims, key: BuildKey, halves: Halves, how: Strategy, grid: int, abi: Abi, scratch: Scratch, again: int
 ) -> tuple[Traffic, ...]:
     a, f = halves
-    reads = attention_reads(d, key, a, again) | seam_reads(d, key.rows) | weight_reads(d, f, how)
+    reads = attention_reads(d, key, a, again) | seam_reads(d, key.rows) | weight_reads(d, f, how, grid)
     reads |= epoch_reads(grid) | {"peers": Asked(grid * d.tp * 8, d.tp * 8)}
     writes = attention_writes(d, key) | ffn_writes(d, key.rows, grid, TIMELINE_WORDS)
     (w0, r0), (w1, r1) = attention_scratch(d, key.rows, a), ffn_scratch(d, f, grid)
