@@ -15,7 +15,7 @@ from torch import Tensor
 from . import attention_back as back
 from . import experts, front, router, seam, shared
 from .experts import Picks
-from .formats import F64, FLAVOURS, Fp8, bf16
+from .formats import F32, F64, FLAVOURS, Fp8, bf16
 from .layer_sizes import LayerOrder, LayerSizes
 from .layer_weights import FfnWeights
 from .quant import Blocks, mxfp8, mxfp8_routed
@@ -187,12 +187,12 @@ class Ffn:
     def mids(self, x8r: Blocks, routing: Routing) -> tuple[Blocks, ...]:
         """4.3, 4.4: MXFP8 activations of every rank, a row a pick; an expert is fetched once."""
         picks, x = Picks(routing.ids), x8r.values()
-        rows: list[list[Tensor]] = [[] for _ in self.weights]
+        rows = torch.empty(len(self.weights), len(picks.order), self.sizes.inter, dtype=BF16)
         for expert, own in picks.slots():
-            for rank, done in enumerate(rows):
+            for rank in range(len(self.weights)):
                 gate, up = self.up(rank, expert, x[picks.token[own]]).chunk(2, -1)
-                done.append(self.activation(gate, up))
-        return tuple(self.mid(torch.cat(done)) for done in rows)
+                rows[rank, own] = self.activation(gate, up)
+        return tuple(self.mid(done) for done in rows)
 
     def mid(self, h: Tensor) -> Blocks:
         """4.4: MXFP8 of the activations."""
@@ -206,11 +206,14 @@ class Ffn:
     def downs(self, mids: Sequence[Blocks], routing: Routing) -> tuple[Tensor, ...]:
         """4.5: [S, K, D] of every rank, in selection order."""
         picks, h = Picks(routing.ids), [mid.values() for mid in mids]
-        rows: list[list[Tensor]] = [[] for _ in mids]
+        # Results go into one tensor made beforehand: small ones kept between an expert's large temporaries
+        # would leave holes that the next expert does not fit in, and memory would grow by gigabytes.
+        dtype = F64 if self.exact else F32
+        rows = torch.empty(len(mids), len(picks.order), self.sizes.hidden, dtype=dtype)
         for expert, own in picks.slots():
-            for rank, done in enumerate(rows):
-                done.append(self.down(rank, expert, h[rank][own]))
-        return tuple(experts.of_tokens(torch.cat(done), picks, self.sizes) for done in rows)
+            for rank in range(len(mids)):
+                rows[rank, own] = self.down(rank, expert, h[rank][own])
+        return tuple(experts.of_tokens(done, picks, self.sizes) for done in rows)
 
     def partial(self, v: Tensor, routing: Routing, shared_out: Tensor) -> Tensor:
         """6.1: a rank's bf16 [S, D] from its picks' results [S, K, D] and its shared expert's."""

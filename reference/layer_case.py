@@ -22,7 +22,7 @@ from .case import K1Case, make_case
 from .compressor import latents, rotated
 from .draws import Draws
 from .ffn import FfnCase
-from .formats import F32, FLAVOURS, OCP, pow2
+from .formats import F32, FLAVOURS, OCP
 from .front import key_table
 from .k1 import K1Outputs
 from .k2 import K2Case
@@ -173,11 +173,13 @@ def make_ffn_case(
 ) -> FfnCase:
     """A step of the FFN launch: partials, residual and gates are drawn; padded rows have zero partials.
 
-    In half of the columns the ranks' partials span many binades, so that a sum's order shows in its bits.
+    From three ranks on, the first column of a live row is a tie that only the last ranks' small partials
+    break, and only if they are added first: a sum in another order than by rank gives other bits.
     """
     k1 = make_case(model, rows=rows, tp=tp, ratio=0, seed=seed, fp8=fp8, padded=padded, contexts=(100,))
     draws = Draws(seed, f"ffn/{rows}/{tp}")
     shape = (tp, rows, model.hidden)
-    small = torch.where(draws.uniform(model.hidden) < 0.5, draws.integers(0, 28, *shape), 0)
-    part = draws.normal(*shape) * pow2(-small) * (0.5 * tp**-0.5) * k1.live[None, :, None]
+    part = draws.normal(*shape) * (0.5 * tp**-0.5) * k1.live[None, :, None]
+    if tp > 2:
+        part[:, :, 0] = torch.tensor([1.0, 2.0**-8] + [1.5 * 2.0**-25] * (tp - 2))[:, None] * k1.live
     return FfnCase(rows, tp, fp8, seed, part.to(F32).to(BF16), **_seam_inputs(k1))

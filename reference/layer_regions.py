@@ -160,9 +160,9 @@ def unpack_ffn(
     smq = words_of(regions["smq"], rows, width // 4, 2)
     smc = words_of(regions["smc"], rows, width // group, 2)
     sm = Blocks(smq[..., 0].contiguous().view(torch.uint8), smc[..., 0], flavour)
-    wide, picks = sizes.inter_padded, rows * k
+    (wide, words), picks = order.mid_rows(sizes), rows * k
     mid = _octets(regions["mid"], picks, wide)[:, _places(order, sizes)]
-    mids = words_of(regions["mids"], picks, wide // group)[:, mids_places(sizes.inter // group, order, sizes)]
+    mids = words_of(regions["mids"], picks, words)[:, mids_places(sizes.inter // group, order, sizes)]
     return FfnIntermediates(
         attn=_pairs(regions["attn"], BF16, sizes.tp, rows, d // 2),
         lin=_pairs(regions["lin"], BF16, rows, d // 2),
@@ -212,8 +212,9 @@ def pack_back(back: RankBack, attn: Tensor, live: Tensor, sizes: LayerSizes, tag
 
 def _packed_mid(mid: Blocks, order: LayerOrder, sizes: LayerSizes) -> tuple[Tensor, Tensor]:
     """MID and MIDS rows; places behind the real columns keep 0."""
-    data = torch.zeros(len(mid.data), sizes.inter_padded, dtype=torch.uint8)
-    codes = torch.zeros(len(mid.data), sizes.inter_padded // sizes.group, dtype=torch.int32)
+    wide, words = order.mid_rows(sizes)
+    data = torch.zeros(len(mid.data), wide, dtype=torch.uint8)
+    codes = torch.zeros(len(mid.data), words, dtype=torch.int32)
     data[:, _places(order, sizes)] = mid.data
     codes[:, mids_places(mid.codes.shape[1], order, sizes)] = mid.codes.to(torch.int32)
     return data, codes

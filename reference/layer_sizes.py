@@ -88,6 +88,8 @@ class LayerOrder(SumOrder):
     x8r_order: ByteOrder = "natural"
     mid_order: MidOrder = "natural"
     mids_by_step: bool = True  # a row's codes lie [block of the step][step] instead of ascending
+    mid_row: int = 0  # bytes from pick to pick of MID; 0: the padded columns
+    mids_row: int = 0  # words from pick to pick of its codes; 0: one a group of the padded columns
 
     @classmethod
     def of(cls, gemv: str, chunk: int = 64, **changes: int) -> LayerOrder:
@@ -99,6 +101,11 @@ class LayerOrder(SumOrder):
             "mid_order": "lane_grouped", "mids_by_step": False,
         }  # fmt: skip
         return cls(gemv=gemv, chunk=chunk, **(own | changes))  # type: ignore[arg-type]
+
+    def mid_rows(self, sizes: LayerSizes) -> tuple[int, int]:
+        """Bytes of a MID row and words of a row of its codes."""
+        wide = sizes.inter_padded
+        return self.mid_row or wide, self.mids_row or wide // sizes.group
 
     def chunks(self, sizes: K1Sizes) -> int:
         """Split units of a token."""
