@@ -152,10 +152,13 @@ def _kind_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
 
 
 def _index_reasons(model: ModelSpec, key: BuildKey) -> list[Reason]:
-    """Pairs of ratio and index that no layer has; the key-list kernel serves index layers alone."""
+    """Pairs of ratio and index that no layer has; the key-list kernel serves index layers alone.
+
+    K1 of an index layer only leaves the key table to another launch, so it has that build at every ratio.
+    """
     index = key.index or key.kind == "keylist"
     pairs = layer_kinds(model)
-    if key.kind == "ffn" or (key.ratio, index) in pairs or key.ratio not in {r for r, _ in pairs}:
+    if key.kind in ("k1", "ffn") or (key.ratio, index) in pairs or key.ratio not in {r for r, _ in pairs}:
         return []
     what = "builds an index" if index else "builds none"
     return [

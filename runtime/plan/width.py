@@ -19,7 +19,7 @@ from .ffn.shape import ROUTER_PARTS, staging_of
 from .k1.lds import front_struct
 from .k1.stages import grid_reasons, wq_b_span
 from .k2.lds import gemv_struct, split_of
-from .lds import WAVE
+from .lds import WAVE, Struct
 from .placement import BLOCK, grid_of, residency_reasons
 from .seam import seam_struct, slices_of
 from .strategy import strategy_of, strategy_reasons
@@ -105,7 +105,11 @@ def demands_of(model: ModelSpec, arch: ArchSpec, width: int, rows: int) -> tuple
     found = []
     for tp in arch.tp:
         d, held = dims_of(model, tp), min(rows, width)
-        moe = moe_structs(d, rows, width, None, *staging_of(d, arch, how, rows, width))
+        mixtures = (d, dims_of(model, tp, draft=True))  # a draft layer runs at the same width
+        moe = max(
+            (moe_structs(m, rows, width, None, *staging_of(m, arch, how, rows, width)) for m in mixtures),
+            key=_moe_bytes,
+        )
         sizes = (
             ("K1 seam", seam_struct(d, rows).bytes),
             ("K1 front", front_struct(d, held, wq_b_per_workgroup(d, wq_b_span(grid))).bytes),
@@ -116,6 +120,10 @@ def demands_of(model: ModelSpec, arch: ArchSpec, width: int, rows: int) -> tuple
         )
         found += [Demand(stage, tp, rows, width, size, budget - size) for stage, size in sizes]
     return tuple(found)
+
+
+def _moe_bytes(structs: tuple[Struct, ...]) -> int:
+    return structs[0].bytes
 
 
 def wq_b_per_workgroup(d: Dims, span: int) -> int:

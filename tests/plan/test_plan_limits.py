@@ -70,7 +70,6 @@ CASES: dict[str, tuple[set[Code], str]] = {
     "dsv41_ffn-gfx942-tp2-s43": ({Code.TP_NOT_OFFERED, Code.ROWS_OUT_OF_RANGE}, "dsv41_ffn-gfx942-tp4-s42"),
     "dsv41_ffn-gfx950-tp3-s6": ({Code.TP_NOT_OFFERED, Code.MODEL_SHAPE}, "dsv41_ffn-gfx950-tp2-s6"),
     "dsv41_k2-gfx950-tp2-s6-r0-index": ({Code.LAYER_KIND_UNKNOWN}, "dsv41_k2-gfx950-tp2-s6-r0"),
-    "dsv41_k1-gfx950-tp2-s6-r0-index": ({Code.LAYER_KIND_UNKNOWN}, "dsv41_k1-gfx950-tp2-s6-r0"),
     "dsv41_k2-gfx950-tp2-s6-r2-draft": ({Code.DRAFT_UNKNOWN}, "dsv41_k2-gfx950-tp2-s6-r0-draft"),
     "dsv41_k2-gfx950-tp2-s6-r2-nofold": ({Code.NOT_OF_THIS_KIND}, "dsv41_k2-gfx950-tp2-s6-r2"),
     "dsv41_k1-gfx950-tp2-s6-r0-draft": ({Code.NOT_OF_THIS_KIND}, "dsv41_k1-gfx950-tp2-s6-r0"),
