@@ -151,7 +151,8 @@ def run_layer(
     chosen(selected)
     given = []
     for r in ranks:
-        handed = {new: first.done[r].bound.tensor(old) for new, old in k2.HANDED_ON.items()}
+        outs = first.done[r].outputs(layer.k1)
+        handed = {new: outs[old] for new, old in k2.HANDED_ON.items() if old in outs}
         handed |= {n: v for step in between for n, v in step.done[r].outputs(step.kernel.plan).items()}
         given.append(k2.arguments_of(layer.k2, k2case, r, back[r], tail[r], selected, layer.sizes, handed))
     kernel = layer.kernel(layer.k2, given)
