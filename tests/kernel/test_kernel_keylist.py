@@ -10,8 +10,8 @@ from typing import Any
 import attention
 import pytest
 import small
+import test_kernel_k1 as in_k1
 import torch
-from test_kernel_k1 import ORDERS
 
 from flymono.emulator.codeobject import CodeObject
 from flymono.emulator.device import EmulationError, Emulator, LaunchResult
@@ -22,12 +22,11 @@ from flymono.gen.store import Artefact, Store
 from flymono.gen.units import unit_of
 from flymono.reference.case import K1Case, make_case
 from flymono.reference.front import key_table
+from flymono.reference.k2 import K2Case
 from flymono.reference.layer_case import make_k2_case
 from flymono.reference.layer_sizes import LayerSizes
-from flymono.reference.weights import random_weights
-from flymono.runtime.plan import BuildKey, KernelPlan, plan_k1, plan_layer, plan_of
-from flymono.runtime.run.bind import bind, unwritten
-from flymono.runtime.run.k1 import arguments_of
+from flymono.runtime.plan import BuildKey, KernelPlan, plan_layer, plan_of
+from flymono.runtime.run.bind import unwritten
 from flymono.specs import Specs, load
 
 MODEL = next(iter(small.SPECS.model.values()))
@@ -78,8 +77,8 @@ def _made(
 
 
 def _launch(
-    plan: KernelPlan, made: Artefact, case: K1Case, *, grid: int = 0, given: Mapping[str, Any] | None = None,
-    rows: int | None = None, **options: Any,
+    plan: KernelPlan, made: Artefact, case: K1Case | K2Case | None = None, *, grid: int = 0,
+    given: Mapping[str, Any] | None = None, rows: int | None = None, **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, LaunchResult]:  # fmt: skip
     """(kt, klen, counters). `given` replaces arguments; of the lists, only `rows` rows may be touched."""
     device, values = Emulator(plan.key.arch, **options), []
@@ -164,7 +163,7 @@ def test_any_order_of_workgroups_gives_the_same_bytes(arch: str, store: Store, c
     plan, made = _made(f"{arch}-tp4-s12-r2", store, compiler)
     case = _case(plan.key)
     want = torch.cat(_wanted(case))
-    for options in ORDERS:
+    for options in in_k1.ORDERS:
         kt, klen, _ = _launch(plan, made, case, **options)
         assert torch.equal(torch.cat((kt, klen)), want), options
 
@@ -173,18 +172,12 @@ def test_any_order_of_workgroups_gives_the_same_bytes(arch: str, store: Store, c
 def test_k1_writes_the_same(ratio: int, store: Store, compiler: Compiler) -> None:
     """K1 of a layer without an index makes its table itself; given the same lists, it is this one."""
     plan, made = _made(f"gfx942-tp4-s6-r{ratio}", store, compiler)
-    k1 = plan_k1(small.SPECS, replace(plan.key, kind="k1"))
-    case = make_case(MODEL, rows=6, tp=4, ratio=ratio, seed=1, fp8=k1.strategy.fp8)
-    bound = bind(k1, arguments_of(k1, case, random_weights(MODEL, 4, seed=1)))
-    code = build(unit_of(small.SPECS, k1.key), Settings(store), compiler)[0]
-    device = Emulator("gfx942")
-    for a in k1.abi.arguments:
-        if isinstance(bound.values[a.name], torch.Tensor):
-            device.register(a.name, bound.values[a.name], writable=a.written)
-    arguments = [bound.values[a.name] for a in k1.abi.arguments]
-    device.launch(CodeObject(code.hsaco), code.kernel, k1.grid, arguments)
+    k1, code = in_k1._artefact(replace(plan.key, kind="k1"), store, compiler)
+    bound = in_k1._bound(k1)
+    in_k1._launch(k1, code, bound)
+    inputs = {a.name: bound.values[a.name] for a in plan.abi.arguments if not a.written}
 
-    kt, klen, _ = _launch(plan, made, case)
+    kt, klen, _ = _launch(plan, made, given=inputs)
 
     assert torch.equal(kt, bound.tensor("kt").flatten()) and torch.equal(klen, bound.tensor("klen"))
 
@@ -198,7 +191,7 @@ def test_k2_of_an_index_layer_writes_the_same(store: Store, compiler: Compiler, 
     done = attention.launch(k2, code, case, weights)
     plan, made = _made("gfx950-tp2-s6-r2", store, compiler)
 
-    kt, klen, _ = _launch(plan, made, case)  # type: ignore[arg-type]
+    kt, klen, _ = _launch(plan, made, case)
 
     assert torch.equal(kt, done.given["kt"].flatten()) and torch.equal(klen, done.given["klen"])
 
