@@ -28,8 +28,8 @@ HANDED_ON = {
 def routes(
     plan: K2Plan, case: K2Case, back: Sequence[BackWeights], ffn: Sequence[FfnWeights], sizes: LayerSizes
 ) -> Routing:
-    """The experts that the step selects, in the order that the kernel promises: which ones must be in place is
-    to be known before a launch."""
+    """The experts that the step selects, in the order that the kernel promises: which ones must be in place
+    has to be known before a launch."""
     return K2(case, back, ffn, sizes, order_of(plan)).routes()
 
 
