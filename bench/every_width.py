@@ -16,9 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from flymono.gen.build import Outcome, Settings, build_all
 from flymono.gen.isa import Resources
 from flymono.gen.store import Store
@@ -40,7 +37,7 @@ KINDS = (
     "dsv41_k2-gfx950-tp2-s*-r0-draft",
     "dsv41_ffn-gfx950-tp4-s*-draft",
 )
-FIGURES = ("vgprs", "sgprs", "lds_bytes", "instructions")
+FIGURES = {"vgprs": "VGPR", "sgprs": "SGPR", "lds_bytes": "LDS bytes", "instructions": "instructions"}
 
 
 @dataclass(frozen=True)
@@ -84,13 +81,16 @@ def _spills(r: Resources) -> int:
     return r.vgpr_spills + r.sgpr_spills + r.scratch_bytes
 
 
-def show(sweeps: Sequence[Sweep], console: Console) -> None:
-    """A line a kind; each figure with the fewest rows that reach it."""
-    table = Table("kind", "builds", "spills, scratch", *FIGURES, "failed")
+def table(sweeps: Sequence[Sweep]) -> Iterator[str]:
+    """Lines of a Markdown table, one a kind; each largest figure with the fewest rows that reach it."""
+    heads = ("kind", "rows", "builds", "spills, scratch", *FIGURES.values(), "failed")
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
     for s in sweeps:
         figures = [f"{value:,} (s{-rows})" for value, rows in s.largest.values()] or ["-"] * len(FIGURES)
-        table.add_row(s.kind, str(len(s.rows)), str(s.spills), *figures, str(len(s.failed)))
-    console.print(table)
+        span = f"{min(s.rows)} to {max(s.rows)}" if len(s.rows) > 1 else str(*s.rows)
+        cells = (f"`{s.kind}`", span, str(len(s.rows)), str(s.spills), *figures, str(len(s.failed)))
+        yield f"| {' | '.join(cells)} |"
 
 
 def main() -> int:
@@ -111,9 +111,7 @@ def main() -> int:
               file=sys.stderr, flush=True)  # fmt: skip
 
     sweeps = [sweep(specs, kind, args.rows, settings, told) for kind in args.kinds or KINDS]
-    print(json.dumps([asdict(s) for s in sweeps], indent=1)) if args.json else show(
-        sweeps, Console(width=200)
-    )
+    print(json.dumps([asdict(s) for s in sweeps], indent=1) if args.json else "\n".join(table(sweeps)))
     for s in sweeps:
         for rows, text in s.failed.items():
             print(f"\n{s.kind} at {rows} rows:\n{text}", file=sys.stderr)

@@ -117,6 +117,14 @@ def test_a_whole_id_is_one_build(capsys: Output) -> None:
     assert len(capsys.readouterr().out.split()) == 12
 
 
+def test_all_builds_without_a_plan_are_named_at_once(tmp_path: Path, capsys: Output) -> None:
+    wrong = ("dsv41_keylist-gfx942-tp4-s6-r0", "dsv41_ffn-gfx950-tp2-s49")
+    assert run("build", "--out", tmp_path, *wrong) == 2
+    said = capsys.readouterr().err
+    assert all(f"{build} is not supported" in said for build in wrong)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_build_json_has_the_figures_and_a_second_run_is_cached(k1_store: Path, capsys: Output) -> None:
     assert run("build", "--json", "--out", k1_store, ID942, ID950) == 0
