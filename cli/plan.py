@@ -106,7 +106,8 @@ def layer(
     number: Annotated[int, typer.Option("--layer", help="Layer of the model; draft layers come last.")] = 3,
     tp: Tp = None,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write one HTML file (opens offline) with the same and more.")
+        Path | None,
+        typer.Option("--html", help="Also write it, and more, as one HTML file that opens offline."),
     ] = None,
     json: Json = False,
 ) -> None:

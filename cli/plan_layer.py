@@ -5,15 +5,23 @@ where a stage runs and whom it waits for. Where the output cannot show superscri
 
 from __future__ import annotations
 
-import re
-
 from rich.console import Console
 from rich.text import Text
 
 from ..runtime.plan import KernelPlan, LayerPlan
 from ..runtime.plan.layer import handoffs
 from ..runtime.plan.placement import Stage
-from ..runtime.plan.view import Placed, moved, part_size, passed, place_text, placed, pushed, same_limit
+from ..runtime.plan.view import (
+    Placed,
+    moved,
+    part_size,
+    passed,
+    place_text,
+    placed,
+    pushed,
+    same_limit,
+    terms,
+)
 
 LABEL = 15
 """Columns ahead of the picture: a stage's name and its tasks."""
@@ -49,18 +57,18 @@ def _can_show(out: Console, text: str) -> bool:
 
 def _launch(plan: KernelPlan, width: int, plain: bool, *, limit: bool) -> list[Text]:
     lds = plan.lds
-    memory = f"{lds.total:,} of {lds.budget:,} bytes of LDS ({lds.decides} decides)" if lds.total else "no LDS"
+    memory = (
+        f"{lds.total:,} of {lds.budget:,} bytes of LDS ({lds.decides} decides)" if lds.total else "no LDS"
+    )
     head = f"{plan.grid} workgroups of {plan.block} lanes, {memory}"
     lines = [Text(plan.key.id, "bold"), *_wrapped("", head, width, indent=0), Text()]
     lines += _picture(plan, width, plain)
     lines += [Text(), *_handed(plan, width)] if plan.sites else []
     lines += [Text(), *_bytes(plan, width), Text()]
     lines += _limit(plan, width) if limit else []
-    bound = plan.cost.bound
-    lines += _wrapped("bound", f"{bound.ns:,} ns by {bound.by}", width)
-    terms = (("HBM", bound.hbm_ns), ("matrix pipe", bound.mfma_ns), ("hand-offs", bound.handoff_ns))
-    for (name, ns), why in zip(terms, bound.why.split("; "), strict=True):
-        lines += _wrapped("", f"{name} {ns:,} ns: {_thousands(why)}", width)
+    lines += _wrapped("bound", f"{plan.cost.bound.ns:,} ns by {plan.cost.bound.by}", width)
+    for name, ns, why in terms(plan):
+        lines += _wrapped("", f"{name} {ns:,} ns: {why}", width)
     return lines
 
 
@@ -125,7 +133,7 @@ def _handed(plan: KernelPlan, width: int) -> list[Text]:
         what += f" of {site.ranks} ranks" if site.ranks > 1 else ""
         pair = f"{h.producer:<8} -> {h.stage}"
         lines.append(Text(f"{pair:<20} {h.region:<18} {h.bytes:>9,}  {h.space:<8} {what}"))
-    note = "pairs carry the launch's tag; a flag stands for all that its producer wrote before it"
+    note = "pairs carry the launch's tag themselves; a flag stands for the data that it is behind"
     return lines + _wrapped("", note, width)
 
 
@@ -143,6 +151,8 @@ def _bytes(plan: KernelPlan, width: int) -> list[Text]:
 
 
 def _moved(name: str, requested: int, unique: int) -> Text:
+    if not unique:
+        return Text(f"{name:<19}{requested:>15,}{'-':>15}{'-':>8}")
     ratio = requested / unique
     return Text(f"{name:<19}{requested:>15,}{unique:>15,}{ratio:>8,.{2 if ratio < 100 else 0}f}")
 
@@ -166,11 +176,6 @@ def _layer(plan: LayerPlan, width: int) -> list[Text]:
     lines += _limit(last, width) if same_limit(plan.plans) else []
     total, ns = (sum(getattr(p.cost.bound, name) for p in plan.plans) for name in ("hbm_bytes", "ns"))
     return lines + _wrapped("total", f"{total:,} bytes of HBM, at least {ns:,} ns", width)
-
-
-def _thousands(text: str) -> str:
-    """Long numbers of a sentence with separators."""
-    return re.sub(r"\d{5,}", lambda m: f"{int(m[0]):,}", text)
 
 
 def _wrapped(label: str, text: str, width: int, style: str = "", indent: int = LABEL) -> list[Text]:

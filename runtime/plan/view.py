@@ -1,5 +1,5 @@
-"""What a view of a plan shows, computed once for the terminal and for HTML: where tasks sit, what crosses from
-launch to launch, which bytes belong together.
+"""What a view of a plan shows, for the terminal and for HTML: where tasks sit, what crosses from launch to
+launch, which bytes belong together.
 
 Invariants
  - Placed tasks of all workgroups and queued ones add up to the stage's tasks.
@@ -8,6 +8,7 @@ Invariants
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ class Placed:
     queued: int
 
     def columns(self, each: int) -> list[tuple[int, bool]]:
-        """(tasks of the busiest workgroup, whether all that hold any are past the wrap) of `each` workgroups."""
+        """For every `each` workgroups: tasks of the busiest, and whether all with tasks are past the wrap."""
         starts = range(0, len(self.held), each)
         parts = [range(at, min(at + each, len(self.held))) for at in starts]
         return [(max(self.held[w] for w in part), self._wrapped(part)) for part in parts]
@@ -74,8 +75,8 @@ class Moved:
 
     @property
     def unique(self) -> int:
-        """Each byte once, loaded or stored."""
-        return sum(t.unique_read + t.unique_write for t in self.arguments)
+        """Each byte once, loaded or stored; 0 of scratch, whose sheet states the buffer's size."""
+        return sum(t.unique_read + t.unique_write for t in self.arguments if t.name != "scratch")
 
     @property
     def notes(self) -> tuple[tuple[str, str], ...]:
@@ -144,7 +145,7 @@ def pushed(plan: KernelPlan) -> int:
 
 
 def passed(layer: LayerPlan) -> tuple[Passed, ...]:
-    """What each launch hands to later ones through its arguments (`res_out` is the next launch's `res_in`)."""
+    """What launches hand to later ones through arguments: `res_out` is the next one's `res_in`."""
     found = list[Passed]()
     for i, writer in enumerate(layer.plans):
         for reader in layer.plans[i + 1 :]:
@@ -160,6 +161,18 @@ def _between(writer: KernelPlan, reader: KernelPlan) -> list[Passed]:
         if t.unique_write and into in taken and t.name not in ("scratch", "epoch"):
             found.append(Passed(writer.key.kind, reader.key.kind, t.name, into, t.unique_write))
     return found
+
+
+def terms(plan: KernelPlan) -> list[tuple[str, int, str]]:
+    """What the bound is the largest of: name, nanoseconds, how they come about."""
+    b = plan.cost.bound
+    named = (("HBM", b.hbm_ns), ("matrix pipe", b.mfma_ns), ("hand-offs", b.handoff_ns))
+    return [(name, ns, why) for (name, ns), why in zip(named, _parts(b.why), strict=True)]
+
+
+def _parts(why: str) -> list[str]:
+    """The sentence of a bound by its terms, long numbers with separators."""
+    return [re.sub(r"\d{5,}", lambda m: f"{int(m[0]):,}", part) for part in why.split("; ")]
 
 
 def same_limit(plans: Sequence[KernelPlan]) -> bool:
