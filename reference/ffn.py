@@ -240,6 +240,11 @@ class Ffn:
             out.append(RankFfn(smid, sm, mid, self.partial(v, routing, self.shared_down(rank, sm))))
         return tuple(out)
 
+    def routes(self) -> Routing:
+        """The step's experts and their weights alone: everything up to the selection."""
+        normed = self.normed(self.lin(self.residual(self.attn(self.pushed()))))
+        return self.route(self.logit(normed))
+
     def run(self) -> FfnOutputs:
         """All stages on all ranks."""
         attn = self.pushed()
