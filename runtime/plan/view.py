@@ -124,8 +124,9 @@ def place_text(stage: Stage) -> str:
 
 
 def part_size(grid: int, columns: int) -> int:
-    """Workgroups a column, if `columns` are to be had at most."""
-    return cdiv(grid, max(1, columns))
+    """Workgroups a column, if `columns` are to be had at most: equal parts, unless they would be few."""
+    need = cdiv(grid, max(1, columns))
+    return next((n for n in range(need, 2 * need + 1) if grid % n == 0), need)
 
 
 def moved(plan: KernelPlan) -> tuple[Moved, ...]:

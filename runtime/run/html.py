@@ -81,7 +81,10 @@ def section(result: RunResult, anchor: str, figures: Figures) -> Section:
     drawn = figures.blocks(
         (
             ("Stage errors (share of the budget)", draw.stage_errors(result)),
-            ("Error histograms (error over budget)", draw.histograms(result)),
+            (
+                "Error histograms (error over budget; outputs with all elements in one bin are left out)",
+                draw.histograms(result),
+            ),
             ("Wait graph", draw.stage_graph(result)),
             ("Workgroups", draw.workgroups(result)),
         )

@@ -47,7 +47,10 @@ def stage_errors(result: RunResult) -> Figure | None:
     stages = list(dict.fromkeys(v.stage for v in result.verdicts))
     worst = max((min(share(v), _FAR) for v in result.verdicts), default=0.0)
     figure.add_vline(x=1, line={"color": _WRONG, "dash": "dash"})
-    figure.update_xaxes(range=[-0.02, max(1.05, worst * 1.05)], title_text="worst error / budget")
+    figure.update_xaxes(
+        range=[-0.02, max(1.05, worst * 1.05)],
+        title_text="worst error / budget; a rounding that may go either way is 1",
+    )
     figure.update_yaxes(autorange="reversed", type="category", categoryorder="array", categoryarray=stages)
     figure.update_layout(
         height=110 + 22 * len(stages),
@@ -59,12 +62,14 @@ def stage_errors(result: RunResult) -> Figure | None:
 
 
 def _merged(result: RunResult) -> dict[str, dict[str, int]]:
-    """Histograms by output; those of several ranks are added."""
+    """Histograms by output, those of several ranks added, of outputs that are wrong or fill several bins."""
+    wrong = {f"{v.stage}: {v.output}" for v in result.verdicts if not v.ok}
     found = dict[str, Counter[str]]()
     for v in result.verdicts:
         if v.histogram:
             found.setdefault(f"{v.stage}: {v.output}", Counter()).update(dict(v.histogram))
-    return {name: dict(counts) for name, counts in found.items()}
+    telling = {n: c for n, c in found.items() if n in wrong or sum(count > 0 for count in c.values()) > 1}
+    return {name: dict(counts) for name, counts in telling.items()}
 
 
 def histograms(result: RunResult) -> Figure | None:
