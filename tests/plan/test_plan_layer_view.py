@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.console import Console
 from flymono.cli.plan_layer import print_layer
 from flymono.runtime.plan import BuildKey, KernelPlan, plan_layer, plan_of
 from flymono.runtime.plan.layer import handoffs
-from flymono.runtime.plan.view import GROUPS, moved, passed, place_text, placed, pushed, terms
+from flymono.runtime.plan.view import GROUPS, moved, part_size, passed, place_text, placed, pushed, terms
 from flymono.specs import Specs
 
 MACHINES = [("gfx942", 4), ("gfx950", 2)]
@@ -100,6 +101,19 @@ def test_the_picture_is_the_plan(specs: Specs) -> None:
         total = sum(counts) + (int(queued) if queued.startswith("+") else 0)
         assert total == stage.tasks == int(lines[at][9:14])
         lines = lines[at:]
+
+
+def test_the_documented_picture_is_drawn(specs: Specs, repo: Path) -> None:
+    """docs/plan.md shows lines of a drawing; its numbers are those of the example it names."""
+    picture = (repo / "docs" / "plan.md").read_text().split("```")[3].strip("\n").splitlines()
+    lines = drawn(specs, "gfx942", 4, 42, 3, 80).splitlines()
+    assert len(picture) > 6 and [x for x in picture if x != "..." and x not in lines] == []
+
+
+def test_columns_are_equal_parts() -> None:
+    assert [part_size(256, n) for n in (256, 255, 128, 94, 64, 63, 25)] == [1, 2, 2, 4, 4, 8, 16]
+    assert [part_size(304, n) for n in (304, 76, 64)] == [1, 4, 8]
+    assert (part_size(42, 64), part_size(251, 64)) == (1, 4), "a prime grid has no equal parts"
 
 
 def test_places_in_words(specs: Specs) -> None:
