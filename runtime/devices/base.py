@@ -21,8 +21,8 @@ class Launch:
 
     `arguments` are the kernel's arguments in ABI order: a tensor stands for its address, an int for
     itself. `regions` names byte ranges of a buffer ((label, offset, bytes), ...) for messages.
-    `stages` are PC ranges ((stage, low, high), ...) that counters are split by. `shared` names memory that the
-    kernel reaches through addresses it reads (peer buffers), which no argument names.
+    `stages` are PC ranges ((stage, low, high), ...) that counters are split by. `shared` names memory that
+    the kernel reaches through addresses it reads (peer buffers), which no argument names.
     """
 
     code: bytes

@@ -145,7 +145,9 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     steps.title = plan.key.id
     with steps.step("generate, compile, check"):
         artefact = api.build(plan.key, ready.specs)
-    device = EmulatorDevice(ready.specs.arch[plan.key.arch], device_options(options), progress=steps.count)
+    device = EmulatorDevice(
+        ready.specs.arch[plan.key.arch], checks.device_options(options), progress=steps.count
+    )
     if options.save is not None:
         case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
     with steps.step(f"execute on {plan.grid} workgroups"):
@@ -163,17 +165,10 @@ def checked(options: Options, specs: Specs) -> Prepared:
     """`prepare`, with everything else that can be known to be wrong now reported beside what it raises."""
     ready: list[Prepared] = []
     check_all(
-        lambda: checks.check_surroundings(options, specs, device_options(options)),
+        lambda: checks.check_surroundings(options, specs, checks.device_options(options)),
         lambda: ready.append(prepare(options, specs)),
     )
     return ready[0]
-
-
-def device_options(options: Options) -> dict[str, object]:
-    """The emulator's options that differ from its defaults."""
-    stated = {"order": options.order, "mfma": options.mfma, "trans": options.trans, "check": options.check}
-    defaults = {"order": "linear", "mfma": "exact", "trans": "exact", "check": True}
-    return {"seed": options.seed} | {k: v for k, v in stated.items() if v != defaults[k]}
 
 
 def run_and_print(options: Options) -> bool:

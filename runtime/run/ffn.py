@@ -1,4 +1,4 @@
-"""The FFN launch on all ranks of a group: what a case and the weights give to each, and how results are judged.
+"""The FFN launch on all ranks of a group: what a case and the weights give to each, how results are judged.
 
 What is true of both halves' launches is here (orders of sums, a step's routes, bits that ranks share); K2
 adds its attention half in k2.py.

@@ -1,5 +1,4 @@
-"""A TP group's ranks and what their runner holds: scratch, epoch words and peer buffer, and launches on all of
-them at once.
+"""A TP group's ranks and what their runner holds: scratch, epoch words, peer buffer; launches on all at once.
 
 Invariants
  - A rank's buffers are its own; the table of peer buffers is the same on all.
@@ -30,8 +29,8 @@ Given = Mapping[str, Tensor | int]
 
 @dataclass(frozen=True)
 class Launched:
-    """One rank's launch that has been made: its buffers after it, what the device counted, and the half of the
-    rank's peer buffer that it used."""
+    """One rank's launch that has been made: its buffers after it, what the device counted, and the half of
+    the rank's peer buffer that it used."""
 
     bound: Bound
     counters: Counters
@@ -163,7 +162,7 @@ def used_peer(plan: K2Plan | FfnPlan, epoch: int, seed: int) -> Tensor:
 
 
 def epoch_buffer(plan: KernelPlan, epoch: int, seed: int) -> Tensor:
-    """int32: the epoch buffer in front of `epoch`. Counters that were cleared ahead are zero, used ones are not."""
+    """int32: the epoch buffer in front of `epoch`; counters that were cleared ahead are zero, used ones not."""
     words, buffer = plan.epoch, torch.zeros(plan.epoch.words, dtype=torch.int32)
     buffer[words.epoch] = epoch
     for ring in (words.ug_counters, words.down_counters):

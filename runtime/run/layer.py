@@ -1,15 +1,15 @@
 """A decoder layer on all ranks of a group: K1, what stands between the launches, K2.
 
 Invariants
- - A launch's inputs are the buffers that the launch before it left on the same rank; the host copies nothing
-   between them. What vLLM runs between K1 and K2 of an index layer (compressor, indexer) is the reference's: the
-   step's records from K1's own output, and lists that the case holds.
+ - A launch's inputs are the buffers that the launch before it left on the same rank; the host copies
+   nothing between them. What vLLM runs between K1 and K2 of an index layer (compressor, indexer) is the
+   reference's: the step's records from K1's own output, and lists that the case holds.
  - Each launch is judged from what it was itself given, so that an error names its launch and stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -115,7 +115,8 @@ class LayerDone:
 def _shaped(outputs: dict[str, Tensor], layer: Layer) -> SimpleNamespace:
     rows, sizes = layer.k1.key.rows, layer.sizes
     shapes = {
-        "res_out": (rows, sizes.streams, sizes.hidden), "post_out": (rows, sizes.streams), "out": (rows, sizes.hidden),
+        "out": (rows, sizes.hidden), "res_out": (rows, sizes.streams, sizes.hidden),
+        "post_out": (rows, sizes.streams),
         "comb_out": (rows, sizes.streams, sizes.streams), "pre_out": (rows, sizes.streams),
         "q": (rows, sizes.heads, sizes.head_dim), "normed_out": (rows, sizes.hidden),
     }  # fmt: skip
@@ -131,8 +132,14 @@ def k1_given(layer: Layer, carried: Sequence[Given] = ()) -> tuple[Given, ...]:
     return tuple(given)
 
 
-def run_layer(layer: Layer, device: Device, group: Group, carried: Sequence[Given] = ()) -> LayerDone:
-    """Launch a layer on all ranks and judge every stage. The group's epoch has gone on by one afterwards."""
+def run_layer(
+    layer: Layer, device: Device, group: Group, carried: Sequence[Given] = (),
+    chosen: Callable[[tuple[int, ...]], None] = lambda _: None,
+) -> LayerDone:  # fmt: skip
+    """Launch a layer on all ranks and judge every stage. The group's epoch has gone on by one afterwards.
+
+    `chosen` is told the experts that the step may take, before K2 runs on them.
+    """
     tp, weights = layer.tp, layer.weights
     first = _run_k1(layer, device, group, carried)
     between, case = _between(layer, device, group, first)
@@ -141,9 +148,11 @@ def run_layer(layer: Layer, device: Device, group: Group, carried: Sequence[Give
     ranks = range(tp)
     back, tail = [weights.back(tp, r) for r in ranks], [weights.ffn(tp, r) for r in ranks]
     selected = selected_of(layer, k2case)
+    chosen(selected)
     given = []
     for r in ranks:
-        handed = {new: first.done[r].bound.tensor(old) for new, old in k2.HANDED_ON.items()}
+        outs = first.done[r].outputs(layer.k1)
+        handed = {new: outs[old] for new, old in k2.HANDED_ON.items() if old in outs}
         handed |= {n: v for step in between for n, v in step.done[r].outputs(step.kernel.plan).items()}
         given.append(k2.arguments_of(layer.k2, k2case, r, back[r], tail[r], selected, layer.sizes, handed))
     kernel = layer.kernel(layer.k2, given)
@@ -173,8 +182,8 @@ def _between(layer: Layer, device: Device, group: Group, first: Step) -> tuple[t
 
 
 def selected_of(layer: Layer, case: K2Case) -> tuple[int, ...]:
-    """Experts that must be in place: the step's, and the next best of each row, which a kernel may take instead
-    where two scores are nearly equal."""
+    """Experts that must be in place: the step's, and the next best of each row, which a kernel may take
+    instead where two scores are nearly equal."""
     tp, sizes = layer.tp, layer.sizes
     ranks = range(tp)
     back, tail = [layer.weights.back(tp, r) for r in ranks], [layer.weights.ffn(tp, r) for r in ranks]
