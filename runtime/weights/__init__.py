@@ -5,7 +5,7 @@ from .errors import WeightFinding, WeightsError
 from .fp4_copies import routed_bytes, routed_copies
 from .layer_copies import back_copies, ffn_copies
 from .read import check_k1_weights, read_k1_weights
-from .read_layer import read_layer
+from .read_layer import check_layer_weights, read_layer
 from .seeded import make_seeded_file, seeded_file
 from .seeded_layer import make_layer_file
 
@@ -14,6 +14,7 @@ __all__ = [
     "WeightsError",
     "back_copies",
     "check_k1_weights",
+    "check_layer_weights",
     "copy_into",
     "device_copies",
     "ffn_copies",
