@@ -3,6 +3,8 @@
 from .copies import copy_into, device_copies
 from .errors import WeightFinding, WeightsError
 from .fp4_copies import routed_bytes, routed_copies
+from .held import LayerCopies, held_copies
+from .held_names import held_tensors
 from .layer_copies import back_copies, ffn_copies
 from .read import check_k1_weights, read_k1_weights
 from .read_layer import check_layer_weights, read_layer
@@ -10,6 +12,7 @@ from .seeded import make_seeded_file, seeded_file
 from .seeded_layer import make_layer_file
 
 __all__ = [
+    "LayerCopies",
     "WeightFinding",
     "WeightsError",
     "back_copies",
@@ -18,6 +21,8 @@ __all__ = [
     "copy_into",
     "device_copies",
     "ffn_copies",
+    "held_copies",
+    "held_tensors",
     "make_layer_file",
     "make_seeded_file",
     "read_k1_weights",
