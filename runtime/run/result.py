@@ -51,6 +51,7 @@ class RunResult:
     spans: tuple[StageSpan, ...]
     waits: tuple[tuple[str, str, str], ...]  # producer stage, consumer stage, region
     digests: Mapping[str, str]  # output name -> sha256 of its bytes
+    ranks: int = 1  # that ran side by side: instructions are all of theirs, bytes and spans the first one's
 
     @property
     def ok(self) -> bool:

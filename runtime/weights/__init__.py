@@ -9,7 +9,7 @@ from .layer_copies import back_copies, ffn_copies
 from .read import check_k1_weights, read_k1_weights
 from .read_layer import check_layer_weights, read_layer
 from .seeded import make_seeded_file, seeded_file
-from .seeded_layer import make_layer_file
+from .seeded_layer import make_layer_file, save_layer
 
 __all__ = [
     "LayerCopies",
@@ -29,5 +29,6 @@ __all__ = [
     "read_layer",
     "routed_bytes",
     "routed_copies",
+    "save_layer",
     "seeded_file",
 ]
