@@ -21,7 +21,7 @@ DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """Options of a run on all ranks; `tp` of None is the arch's first, `padded` of None the case's own choice.
+    """Options of a run on all ranks; `tp` of None is the arch's first, `padded` of None the case's own.
 
     `chain` counts layers in a row from `layer` on, each fed by the one before it.
     """
