@@ -244,6 +244,10 @@ class WholeLayer:
         self.expert = lru_cache(maxsize=KEPT_EXPERTS)(expert)
         self.block = model.quantisation.weight_block[0]
 
+    def forget_experts(self) -> None:
+        """Give back the memory of the experts that were kept."""
+        self.expert.cache_clear()
+
     @property
     def draft(self) -> bool:
         """A draft layer: fewer experts, fewer picks."""

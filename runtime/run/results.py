@@ -29,8 +29,8 @@ def result_of(
     waits = tuple((s.producer, s.stage, s.region) for s in plan.sites)
     return RunResult(
         build=plan.key.id, device=device, seed=seed, source=source, verdicts=tuple(verdicts),
-        resources=figures, counters=counters, traffic=_traffic(plan, counters), spans=spans_of(counters), waits=waits,
-        digests=_digests(done[0].outputs(plan)), ranks=len(done),
+        resources=figures, counters=counters, traffic=_traffic(plan, counters), spans=spans_of(counters),
+        waits=waits, digests=_digests(done[0].outputs(plan)), ranks=len(done),
         rank_stages=tuple({s: sum(ops.values()) for s, ops in d.counters.by_stage.items()} for d in done),
     )  # fmt: skip
 
