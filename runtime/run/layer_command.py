@@ -171,7 +171,7 @@ def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
         artefact = api.build(key, specs)
     device = EmulatorDevice(specs.arch[key.arch], device_options(options), progress=steps.count)
     with steps.step(f"execute on {key.tp} ranks and compare with the reference"):
-        kernel = Kernel(plan, artefact, _ffn_given(plan, case, weights))
+        kernel = Kernel(plan, artefact, ffn_given(plan, case, weights))
         done = Group.of([plan], key.tp, seed=options.seed).launch(device, [kernel])[0]
         own = [weights.ffn(key.tp, r) for r in range(key.tp)]
         verdicts = ffn.judge(plan, case, own, weights.sizes(key.tp), specs, done)
@@ -179,7 +179,8 @@ def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
     yield Ran(key.id, (result_of(kernel, device.name, options.seed, source, done, verdicts),))
 
 
-def _ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given, ...]:
+def ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given, ...]:
+    """What each rank gives to the FFN launch, with the experts in place that the step may take."""
     tp = plan.key.tp
     sizes, own = weights.sizes(tp), [weights.ffn(tp, r) for r in range(tp)]
     spare = replace(sizes, picks=sizes.picks + 1)
