@@ -6,7 +6,7 @@ On a GPU every rule waits for its values, so a serving process asks once a case,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -27,16 +27,18 @@ LOOKED_AT = (
 """Arguments that a step decides, and the runner's that must agree with them; not weights."""
 
 
-def step_findings(
-    launch: KernelPlan | LayerPlan, arguments: Mapping[str, Tensor | int]
-) -> tuple[StepFinding, ...]:
+Launches = KernelPlan | LayerPlan | Sequence[KernelPlan]
+"""One launch, a layer's, or any launches of one step in order that share what `arguments` holds."""
+
+
+def step_findings(launch: Launches, arguments: Mapping[str, Tensor | int]) -> tuple[StepFinding, ...]:
     """Everything that is wrong with `arguments` (by ABI name) for `launch`; empty if it may be launched.
 
     Of a layer, what one launch makes for a later one (the key table) is not asked for; of an index layer the
     top-k lists are, so such a layer is checked launch by launch, or once the indexer has run. A cache that a
     launch has no argument for (K1 and the compressed one) is used where `arguments` has it.
     """
-    given = Given(launch.plans if isinstance(launch, LayerPlan) else (launch,), arguments)
+    given = Given(plans_of(launch), arguments)
     given.admit(LOOKED_AT)
     caches, found = caches_of(given)
     return (
@@ -46,15 +48,21 @@ def step_findings(
     )  # fmt: skip
 
 
-def check_step(launch: KernelPlan | LayerPlan, arguments: Mapping[str, Tensor | int]) -> None:
+def check_step(launch: Launches, arguments: Mapping[str, Tensor | int]) -> None:
     """Raise StepError with every finding of `step_findings`."""
     findings = step_findings(launch, arguments)
     if findings:
         raise StepError(name_of(launch), findings)
 
 
-def name_of(launch: KernelPlan | LayerPlan) -> str:
-    """How an error calls what would have been launched."""
+def plans_of(launch: Launches) -> tuple[KernelPlan, ...]:
+    """The plans of what would be launched, in order."""
     if isinstance(launch, LayerPlan):
-        return f"layer {launch.kind.layer} ({', '.join(p.key.id for p in launch.plans)})"
-    return launch.key.id
+        return launch.plans
+    return (launch,) if isinstance(launch, KernelPlan) else tuple(launch)
+
+
+def name_of(launch: Launches) -> str:
+    """How an error calls what would have been launched."""
+    ids = ", ".join(p.key.id for p in plans_of(launch))
+    return f"layer {launch.kind.layer} ({ids})" if isinstance(launch, LayerPlan) else ids

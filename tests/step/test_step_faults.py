@@ -188,7 +188,7 @@ def test_what_32_bits_do_not_reach(selecting: Step) -> None:
 def test_a_layer_is_not_asked_for_what_its_own_launches_make(selecting: Step, indexed: Step) -> None:
     for step in (selecting, indexed):
         given = {n: v for n, v in step.arguments.items() if n not in ("kt", "klen")}
-        assert step_findings(step.plan, given) == ()
+        assert step_findings(step.plan, given) == () == step_findings(step.plan.plans, given)
         codes = {(f.code, f.argument) for f in step_findings(step.launch("k2"), given)}
         assert codes == {(StepCode.MISSING, "kt"), (StepCode.MISSING, "klen")}
 
