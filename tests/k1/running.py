@@ -15,8 +15,8 @@ from flymono.reference.weights import K1Weights
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey
 from flymono.runtime.run import k1
-from flymono.runtime.run.group import Launched
 from flymono.runtime.run.command import Options, Prepared, prepare
+from flymono.runtime.run.group import Launched
 from flymono.specs import load
 
 VARIANTS = tuple(
