@@ -39,7 +39,7 @@ def result(
     counters = Counters(sum(sum(o.values()) for o in own), {}, by_stage, {}, line)
     traffic = tuple(
         ArgumentTraffic(t.name, t.requested_read + t.requested_write, int(t.requested_read * asked),
-                        t.unique_read, t.requested_write)
+                        t.unique_read, t.requested_write, t.unique_read)
         for t in plan.cost.traffic
     )  # fmt: skip
     waits = tuple((s.producer, s.stage, s.region) for s in plan.sites)
@@ -113,7 +113,8 @@ def test_bytes_against_the_plan(specs: Specs) -> None:
     assert {"w13", "w2", "woa", "wob"} <= over and not over & {"pos", "klen", "sink", "out"}
     assert not [m for m in argument_bytes(result(specs, K2, 4, (), asked=1.01)) if m.over]
     cells = Page(html(result(specs, K2, 4, (), asked=1.1))).cells
-    assert "1.100" in cells
+    row = cells[cells.index("w13") :][:7]
+    assert row[4] == "1.100" and row[1] == row[5] == row[6] == "106,168,320"
 
 
 def test_stage_errors_are_shares_of_the_budget(specs: Specs) -> None:
