@@ -53,7 +53,8 @@ def layer_track(layer: Layer, group: Group, device: EmulatorDevice) -> Track:
         raise SystemExit(f"layer {layer.case.layer} at {layer.k1.key.rows} rows is wrong before any replay")
     kernels = []
     for step in done.steps:
-        given = tuple(dict(d.bound.values) for d in step.done)
+        used = [a.name for a in step.kernel.plan.abi.arguments if a.used]
+        given = tuple({name: d.bound.values[name] for name in used} for d in step.done)
         kernels.append(replace(step.kernel, given=given))
     return Track(f"layer {layer.case.layer}, {layer.k1.key.rows} rows", group, tuple(kernels))
 

@@ -75,7 +75,7 @@ def _problem(arg: Argument, value: torch.Tensor | int | None) -> str | None:
 
 def _buffer(arg: Argument) -> torch.Tensor | int:
     """What the runner allocates for an argument that no case gives."""
-    if arg.name == "tl" and not arg.used:
+    if not arg.used and (arg.type != "ptr" or arg.name == "tl"):
         return 0
     return unwritten(arg.shape, DTYPES[arg.dtype]) if arg.used else torch.zeros(4, dtype=torch.int32)
 

@@ -16,11 +16,12 @@ from flymono.reference.compare import Launch as Judged
 from flymono.reference.compare_ffn import FfnComparison
 from flymono.reference.ffn import FfnCase
 from flymono.reference.layer_sizes import LayerOrder, LayerSizes
-from flymono.reference.layer_weights import FfnWeights
+from flymono.reference.layer_weights import FfnWeights, WholeLayer
+from flymono.reference.router import Routing
 from flymono.reference.verdict import Verdict
 from flymono.runtime.plan import FfnPlan, K2Plan, KernelPlan
 from flymono.runtime.run.group import Launched
-from flymono.runtime.weights import ffn_copies
+from flymono.runtime.weights import WeightsError, ffn_copies
 from flymono.runtime.weights.fp4_copies import NAMES as ROUTED
 from flymono.specs import Specs
 
@@ -44,6 +45,22 @@ def weights_given(
     how = plan.strategy
     copies = ffn_copies(weights, selected, sizes, how.fp8, how.weight_layout)
     return {name: v if name in ROUTED else v.clone() for name, v in copies.items()}
+
+
+def selected(routing: Routing, picks: int, weights: WholeLayer) -> tuple[int, ...]:
+    """Experts to put in place, of rows that name one more than their `picks`: the step's, and of the next
+    best those that the weights have (the step's are refused later if they have them not)."""
+    own = set(routing.ids[:, :picks].flatten().tolist())
+    spare = set(routing.ids[:, picks:].flatten().tolist()) - own
+    return tuple(sorted(own | {e for e in spare if _there(weights, e)}))
+
+
+def _there(weights: WholeLayer, expert: int) -> bool:
+    try:
+        weights.expert(expert)
+    except WeightsError:
+        return False
+    return True
 
 
 def arguments_of(

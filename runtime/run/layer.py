@@ -202,7 +202,7 @@ def selected_of(layer: Layer, case: K2Case) -> tuple[int, ...]:
     ranks = range(tp)
     back, tail = [layer.weights.back(tp, r) for r in ranks], [layer.weights.ffn(tp, r) for r in ranks]
     routing = k2.routes(layer.k2, case, back, tail, replace(sizes, picks=sizes.picks + 1))
-    return tuple(sorted({int(e) for e in torch.unique(routing.ids)}))
+    return ffn.selected(routing, sizes.picks, layer.weights)
 
 
 class LaunchFault(UserError):

@@ -185,8 +185,8 @@ def ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given,
     sizes, own = weights.sizes(tp), [weights.ffn(tp, r) for r in range(tp)]
     spare = replace(sizes, picks=sizes.picks + 1)
     routing = Ffn(case, own, spare, ffn.order_of(plan)).routes()
-    selected = sorted(set(routing.ids.flatten().tolist()))
-    return tuple(ffn.arguments_of(plan, case, r, own[r], selected, sizes) for r in range(tp))
+    chosen = ffn.selected(routing, sizes.picks, weights)
+    return tuple(ffn.arguments_of(plan, case, r, own[r], chosen, sizes) for r in range(tp))
 
 
 def run_and_print(options: LayerOptions, kind: str) -> bool:

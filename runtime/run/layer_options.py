@@ -13,6 +13,7 @@ from flymono.runtime.plan import plan_layer, plan_of
 from flymono.runtime.plan.keys import BuildKey
 from flymono.runtime.run.checks import check_surroundings, device_options
 from flymono.runtime.run.command import the_model
+from flymono.runtime.weights import check_layer_weights
 from flymono.specs import Specs, UserError
 from flymono.specs.findings import check_all
 from flymono.specs.schema import ModelSpec
@@ -83,19 +84,27 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
     checks: list[Callable[[], object]] = [lambda: check_surroundings(options, specs, device_options(options))]
     checks += [lambda: _step(options, model)]
     layer, last = options.layer_of(model), len(model.topology.compress_ratios) - 1
+    there = 0 <= layer <= last
+    checks.append(lambda: _exists(layer, model))
     if kind == "layer":
         tp = options.tp_of(specs)
-        for number in range(layer, layer + max(options.chain, 1)):
+        numbers = range(layer, min(layer + max(options.chain, 1), last + 1)) if there else (DEFAULT_LAYER,)
+        for number in numbers:
             checks.append(lambda n=number: plan_layer(specs, options.arch, tp, options.rows, n, model.prefix))  # type: ignore[misc]
         checks.append(lambda: _chained(model, layer, options.chain))
     else:
-        checks += [lambda: plan_of(specs, ffn_key(options, specs)), lambda: _exists(layer, last)]
+        checks.append(lambda: plan_of(specs, ffn_key(options, specs)))
+    if there and options.weights is not None:
+        weights = options.weights
+        checks.append(lambda: check_layer_weights(weights, model, layer))
     check_all(*checks)
 
 
-def _exists(layer: int, last: int) -> None:
+def _exists(layer: int, model: ModelSpec) -> None:
+    last = len(model.topology.compress_ratios) - 1
     if not 0 <= layer <= last:
-        raise UserError(f"there is no layer {layer}", fix=f"take 0 to {last}")
+        fix = f"take 0 to {last}; {model.topology.layers} to {last} are draft layers"
+        raise UserError(f"there is no layer {layer}", fix=fix)
 
 
 def _chained(model: ModelSpec, first: int, count: int) -> None:
