@@ -55,8 +55,9 @@ class Moved:
 
     @property
     def over(self) -> bool:
-        """Whether a large argument is asked for more than the plan allows."""
-        return self.ratio is not None and self.ratio > _ALLOWED and self.counted.planned >= _HEAVY
+        """Whether a large argument is asked for more than the plan allows; scratch is polled, at will."""
+        large = self.counted.planned >= _HEAVY and self.counted.name != "scratch"
+        return self.ratio is not None and self.ratio > _ALLOWED and large
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,8 @@ def section(result: RunResult, anchor: str, figures: Figures) -> Section:
 
 def rank_of(verdict: Verdict, result: RunResult) -> str:
     """The rank of the worst element: verdicts of K2 and FFN have ranks as their leading axis, one on equal
-    bits names the rank. Empty where it is not known, or where there is one rank."""
-    if result.ranks == 1:
+    bits names the rank. Empty where it is not known, where nothing is off, or where there is one rank."""
+    if result.ranks == 1 or verdict.worst == 0:
         return ""
     named = re.search(r"\brank (\d+)", f"{verdict.output} {verdict.where}")
     leading = re.match(r"\[(\d+)[,\]]", verdict.where)
@@ -111,7 +112,7 @@ def stage_work(result: RunResult) -> tuple[StageWork, ...]:
     for stage, ops in result.counters.by_stage.items():
         ranks = tuple(own.get(stage, 0) for own in result.rank_stages)
         most = sorted(ops.items(), key=lambda item: -item[1])[:6]
-        found.append(StageWork(stage, sum(ops.values()), ranks, tuple(most)))
+        found.append(StageWork(draw.named(stage), sum(ops.values()), ranks, tuple(most)))
     return tuple(found)
 
 

@@ -21,6 +21,11 @@ def share(verdict: Verdict) -> float:
     return verdict.worst / verdict.budget if verdict.budget else math.inf
 
 
+def named(stage: str) -> str:
+    """A stage as reports name it: what runs ahead of the first one has no name of its own."""
+    return stage or "entry"
+
+
 def stage_errors(result: RunResult) -> Figure | None:
     """A point an output on its stage's line; the budget is the line at 1."""
     from plotly import graph_objects as go
@@ -96,7 +101,8 @@ def histograms(result: RunResult) -> Figure | None:
 
 
 def stage_graph(result: RunResult) -> Figure | None:
-    """Stages as bars over ticks with an arrow for every wait between two stages."""
+    """Stages as bars over ticks, and an arrow for every wait between two stages: from where the producer's
+    last task ends to the consumer, which may have begun before."""
     import plotly.graph_objects as go
 
     if not result.spans:
@@ -104,18 +110,19 @@ def stage_graph(result: RunResult) -> Figure | None:
     figure = go.Figure()
     for i, s in enumerate(result.spans):
         figure.add_bar(
-            y=[s.stage],
+            y=[named(s.stage)],
             x=[s.last - s.first],
             base=[s.first],
             orientation="h",
             marker_color=PALETTE[i % len(PALETTE)],
-            hovertext=f"{s.stage}: ticks {s.first:,} to {s.last:,}, {s.instructions:,} instructions",
+            hovertext=f"{named(s.stage)}: ticks {s.first:,} to {s.last:,}, {s.instructions:,} instructions",
             hoverinfo="text",
         )
     at = {s.stage: s for s in result.spans}
     for producer, consumer, region in result.waits:
         if producer in at and consumer in at:
-            ends = {"x": at[consumer].first, "y": consumer, "ax": at[producer].last, "ay": producer}
+            done, own = at[producer].last, at[consumer]
+            ends = {"x": min(max(own.first, done), own.last), "y": consumer, "ax": done, "ay": producer}
             axes = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
             figure.add_annotation(**ends, **axes, showarrow=True, arrowhead=2, text=region)
     figure.update_layout(
@@ -141,7 +148,7 @@ def workgroups(result: RunResult) -> Figure | None:
     figure = go.Figure()
     for i, (stage, bars) in enumerate(by_stage.items()):
         figure.add_bar(
-            name=stage,
+            name=named(stage),
             orientation="h",
             y=[b[0] for b in bars],
             x=[b[2] - b[1] for b in bars],

@@ -24,6 +24,7 @@ class ArgumentTraffic:
     requested: int
     unique: int
     stored: int
+    planned_unique: int = 0  # bytes that the plan has loaded, each once
 
 
 @dataclass(frozen=True)

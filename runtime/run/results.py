@@ -55,8 +55,11 @@ def _traffic(plan: KernelPlan, counters: Counters) -> tuple[ArgumentTraffic, ...
         if arg.type == "ptr" and arg.name in counters.traffic:
             seen, plan_row = counters.traffic[arg.name], planned.get(arg.name)
             stated = plan_row.requested_read + plan_row.requested_write if plan_row else 0
+            once = plan_row.unique_read if plan_row else 0
             rows.append(
-                ArgumentTraffic(arg.name, stated, seen.load_requested, seen.load_unique, seen.store_requested)
+                ArgumentTraffic(
+                    arg.name, stated, seen.load_requested, seen.load_unique, seen.store_requested, once
+                )
             )
     return tuple(rows)
 

@@ -13,8 +13,8 @@ from flymono.reference.verdict import Verdict
 from flymono.runtime.devices.base import Counters
 from flymono.runtime.plan import BuildKey, KernelPlan, plan_of
 from flymono.runtime.run.html import argument_bytes, html, rank_of, stage_work, write_html
-from flymono.runtime.run.html_figures import histograms, share, stage_errors
-from flymono.runtime.run.result import ArgumentTraffic, RunResult, spans_of
+from flymono.runtime.run.html_figures import histograms, share, stage_errors, stage_graph
+from flymono.runtime.run.result import ArgumentTraffic, RunResult, StageSpan, spans_of
 from flymono.specs import Specs
 
 K1, K2 = "dsv41_k1-gfx942-tp4-s6-r2", "dsv41_k2-gfx942-tp4-s6-r2"
@@ -39,7 +39,7 @@ def result(
     counters = Counters(sum(sum(o.values()) for o in own), {}, by_stage, {}, line)
     traffic = tuple(
         ArgumentTraffic(t.name, t.requested_read + t.requested_write, int(t.requested_read * asked),
-                        t.unique_read, t.requested_write)
+                        t.unique_read, t.requested_write, t.unique_read)
         for t in plan.cost.traffic
     )  # fmt: skip
     waits = tuple((s.producer, s.stage, s.region) for s in plan.sites)
@@ -95,6 +95,7 @@ def test_the_rank_of_the_worst_element(specs: Specs) -> None:
     rows = verdict("norm", "x8", 0.5, 1.0, "[3, 3] got 1, reference 2", (4, 10))
     assert rank_of(rows, result(specs, K1, 4, ())) == "", "four rows are not four ranks"
     assert rank_of(RIGHT, result(specs, K2, 1, ())) == ""
+    assert rank_of(replace(RIGHT, worst=0.0), k2) == "", "nothing is off"
 
 
 def test_instructions_of_every_rank(specs: Specs) -> None:
@@ -110,10 +111,11 @@ def test_bytes_against_the_plan(specs: Specs) -> None:
     as_planned = argument_bytes(result(specs, K2, 4, ()))
     assert {m.ratio for m in as_planned} == {1.0} and not [m for m in as_planned if m.over]
     over = {m.counted.name for m in argument_bytes(result(specs, K2, 4, (), asked=1.1)) if m.over}
-    assert {"w13", "w2", "woa", "wob"} <= over and not over & {"pos", "klen", "sink", "out"}
+    assert {"w13", "w2", "woa", "wob"} <= over and not over & {"pos", "klen", "sink", "out", "scratch"}
     assert not [m for m in argument_bytes(result(specs, K2, 4, (), asked=1.01)) if m.over]
     cells = Page(html(result(specs, K2, 4, (), asked=1.1))).cells
-    assert "1.100" in cells
+    row = cells[cells.index("w13") :][:7]
+    assert row[4] == "1.100" and row[1] == row[5] == row[6] == "106,168,320"
 
 
 def test_stage_errors_are_shares_of_the_budget(specs: Specs) -> None:
@@ -123,6 +125,23 @@ def test_stage_errors_are_shares_of_the_budget(specs: Specs) -> None:
     right, wrong = stage_errors(k2).data
     assert (list(right.x), list(right.y)) == ([0.25], ["split"])
     assert (list(wrong.x), list(wrong.y)) == ([1.5, 3.0], ["wo_b", "ranks"])
+
+
+def test_arrows_of_the_wait_graph_lead_to_when_the_producer_is_done(specs: Specs) -> None:
+    """A consumer that starts early waits: its arrow does not point back in time, nor past its own end."""
+    spans = (StageSpan("slice", 0, 500, 1), StageSpan("norm", 100, 600, 1), StageSpan("gate", 50, 400, 1))
+    waits = (("slice", "norm", "lin"), ("slice", "gate", "pmix"), ("slice", "nothing", "x"))
+    arrows = stage_graph(replace(result(specs, K1, 1, ()), spans=spans, waits=waits)).layout.annotations
+    assert [(a.ay, a.y, a.ax, a.x, a.text) for a in arrows] == [
+        ("slice", "norm", 500, 500, "lin"),
+        ("slice", "gate", 500, 400, "pmix"),
+    ]
+
+
+def test_what_runs_ahead_of_the_first_stage_has_a_name(specs: Specs) -> None:
+    one = result(specs, K1, 1, ())
+    counters = replace(one.counters, by_stage={"": {"s_mov_b32": 3}, **one.counters.by_stage})
+    assert stage_work(replace(one, counters=counters))[0].stage == "entry"
 
 
 def test_histograms_of_ranks_are_added(specs: Specs) -> None:
