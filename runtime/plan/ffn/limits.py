@@ -18,7 +18,7 @@ WIDE_STEP = 2 * STEP_K
 PART_STEP = STEP_K // 2
 """Columns of a rank's experts: whole steps of down, and at most a half one behind them."""
 WAVE_FACTORS = 1024
-"""Columns whose scale factors a wave of down has LDS for, where they are not operands: 32 blocks of 16 rows."""
+"""Columns whose scale factors a wave of down has LDS for, where they are no operands: 32 blocks, 16 rows."""
 
 
 def block_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
@@ -35,8 +35,8 @@ def block_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
         return []
     fitting = [str(b) for b in range(unit, model.hidden, unit) if model.hidden % b == 0]
     text = (
-        f"expert_k_block {block}: the {model.hidden} columns of {model.name} are cut into whole blocks, and a "
-        f"block into {slices} K slices of whole {WIDE_STEP}-column rounds"
+        f"expert_k_block {block}: the {model.hidden} columns of {model.name} are cut into whole blocks, and "
+        f"a block into {slices} K slices of whole {WIDE_STEP}-column rounds"
     )
     return [Reason(Code.K_BLOCK_UNFIT, text, "state " + " or ".join([*fitting, "whole"]))]
 
