@@ -79,6 +79,9 @@ def _layer(
     rows: Rows = 6,
     layer: Annotated[int, typer.Option(help="layer of the model; draft layers follow the backbone's")] = 3,
     chain: Annotated[int, typer.Option(help="layers in a row, each fed by the one before it")] = 1,
+    steps: Annotated[
+        int, typer.Option(help="decode steps in a row, each on the caches of the one before")
+    ] = 1,
     contexts: Annotated[str, typer.Option(help="tokens that requests have seen, in turn: 1,130,4000")] = "",
     padded: Padded = None,
     weights: Weights = None,
@@ -98,7 +101,7 @@ def _layer(
     from flymono.runtime.run.layer_options import LayerOptions, parse_contexts
 
     options = LayerOptions(
-        arch=arch, tp=tp, rows=rows, layer=None if inputs else layer, chain=chain,
+        arch=arch, tp=tp, rows=rows, layer=None if inputs else layer, chain=chain, steps=steps,
         contexts=parse_contexts(contexts), padded=padded, weights=weights, seed=seed, order=order, mfma=mfma,
         trans=trans, check=check, inputs=inputs, save=save, report=report, json=json_, verbose=verbose,
     )  # fmt: skip

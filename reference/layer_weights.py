@@ -62,11 +62,11 @@ class Expert:
 
     def up_values(self) -> Tensor:
         """float32 [2 I, D]: gate rows, then up rows."""
-        return torch.cat([fp4_values(self.w1, self.w1_s), fp4_values(self.w3, self.w3_s)])
+        return fp4_values(torch.cat([self.w1, self.w3]), torch.cat([self.w1_s, self.w3_s]))
 
     def up_magnitudes(self) -> Tensor:
         """float32 [2 I, D]."""
-        return torch.cat([fp4_magnitudes(self.w1, self.w1_s), fp4_magnitudes(self.w3, self.w3_s)])
+        return fp4_magnitudes(torch.cat([self.w1, self.w3]), torch.cat([self.w1_s, self.w3_s]))
 
     def down_values(self) -> Tensor:
         """float32 [D, I]."""
@@ -243,6 +243,10 @@ class WholeLayer:
         self.model, self.layer, self.dense = model, layer, dense
         self.expert = lru_cache(maxsize=KEPT_EXPERTS)(expert)
         self.block = model.quantisation.weight_block[0]
+
+    def forget_experts(self) -> None:
+        """Give back the memory of the experts that were kept."""
+        self.expert.cache_clear()
 
     @property
     def draft(self) -> bool:

@@ -28,7 +28,8 @@ Load = Literal["plain", "device"]
 
 @dataclass(frozen=True)
 class Declared:
-    """What a launch asks of the layout. `index` is the element index as a formula of the writer's loops."""
+    """What a launch asks of the layout. `index` is the element index as a formula of the writer's loops,
+    `reader` the stages that read it (of a flag: the first that waits for it)."""
 
     name: str
     bytes: int

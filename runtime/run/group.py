@@ -20,6 +20,7 @@ from flymono.runtime.devices.base import Counters, Device
 from flymono.runtime.plan import FfnPlan, K2Plan, KernelPlan
 from flymono.runtime.plan.scratch import Region
 from flymono.runtime.run.bind import Bound, bind, to_launch
+from flymono.runtime.step import check_step
 
 EPOCH = 3  # of a single run: both halves of the peer buffer have been used
 _NOT_OUTPUTS = frozenset({"scratch", "epoch", "tl"})
@@ -103,10 +104,10 @@ class Group:
     def launch(self, device: Device, kernels: Sequence[Kernel]) -> list[tuple[Launched, ...]]:
         """Launch `kernels` one after the other on every rank, ranks side by side; an entry a kernel.
 
-        Buffers that are written are changed in place. Raises BindError before anything runs.
+        Buffers that are written are changed in place. Raises BindError or StepError before anything runs.
         """
         ranks = range(len(self.epoch))
-        bound = [[bind(k.plan, {**k.given[r], **self.arguments(r)}) for k in kernels] for r in ranks]
+        bound = [[_checked(k.plan, {**k.given[r], **self.arguments(r)}) for k in kernels] for r in ranks]
         epochs = [[self.at(r) + sum(k.plan.ends_epoch for k in kernels[:n]) for n in range(len(kernels))]
                   for r in ranks]  # fmt: skip
         shared = {f"peer buffer of rank {r}": p for r, p in enumerate(self.peer)}
@@ -126,6 +127,13 @@ class Group:
         if isinstance(plan, K2Plan | FfnPlan):
             half = self.peer[rank][(epoch & 1) * plan.peer.half_bytes :][: plan.peer.half_bytes]
         return Launched(bound, counters, plan.tag.at(epoch), half)
+
+
+def _checked(plan: KernelPlan, given: Given) -> Bound:
+    """Arguments that fit the ABI and that no kernel would read out of bounds."""
+    bound = bind(plan, given)
+    check_step(plan, bound.values)
+    return bound
 
 
 def _noise(count: int, seed: int) -> Tensor:
@@ -162,7 +170,7 @@ def used_peer(plan: K2Plan | FfnPlan, epoch: int, seed: int) -> Tensor:
 
 
 def epoch_buffer(plan: KernelPlan, epoch: int, seed: int) -> Tensor:
-    """int32: the epoch buffer in front of `epoch`; counters that were cleared ahead are zero, used ones not."""
+    """int32: the epoch buffer in front of `epoch`; counters cleared ahead are zero, used ones not."""
     words, buffer = plan.epoch, torch.zeros(plan.epoch.words, dtype=torch.int32)
     buffer[words.epoch] = epoch
     for ring in (words.ug_counters, words.down_counters):

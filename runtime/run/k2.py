@@ -40,8 +40,8 @@ def arguments_of(
     """Every argument of a rank's launch that is not the runner's. `handed` are the rank's own buffers as K1
     left them, under K2's names: they are given as they are, everything else is a copy."""
     how = plan.strategy
-    known = {a.name for a in plan.abi.arguments}
-    inputs = {n: v for n, v in case.arguments(rank, sizes).items() if n in known and n not in handed}
+    read = {a.name for a in plan.abi.arguments if not a.written}
+    inputs = {n: v for n, v in case.arguments(rank, sizes).items() if n in read and n not in handed}
     copies = back_copies(back, how.fp8, how.weight_layout)
     given: dict[str, Tensor | int] = {
         n: v.clone() if isinstance(v, Tensor) else v for n, v in {**inputs, **copies}.items()

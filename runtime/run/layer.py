@@ -19,12 +19,13 @@ from torch import Tensor
 
 from flymono.gen.store import Artefact
 from flymono.reference.compressor import CompressorWeights
+from flymono.reference.front import key_table
 from flymono.reference.k2 import K2Case
 from flymono.reference.layer import compress
 from flymono.reference.layer_case import LayerCase
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import WholeLayer
-from flymono.reference.verdict import Verdict
+from flymono.reference.verdict import Judge, Verdict
 from flymono.runtime.devices.base import Device
 from flymono.runtime.plan import K1Plan, K2Plan, KernelPlan, LayerPlan
 from flymono.runtime.run import ffn, k1, k2
@@ -151,7 +152,8 @@ def run_layer(
     chosen(selected)
     given = []
     for r in ranks:
-        handed = {new: first.done[r].bound.tensor(old) for new, old in k2.HANDED_ON.items()}
+        outs = first.done[r].outputs(layer.k1)
+        handed = {new: outs[old] for new, old in k2.HANDED_ON.items() if old in outs}
         handed |= {n: v for step in between for n, v in step.done[r].outputs(step.kernel.plan).items()}
         given.append(k2.arguments_of(layer.k2, k2case, r, back[r], tail[r], selected, layer.sizes, handed))
     kernel = layer.kernel(layer.k2, given)
@@ -177,7 +179,20 @@ def _between(layer: Layer, device: Device, group: Group, first: Step) -> tuple[t
     if layer.compressor is not None:
         normed = _shaped(first.done[0].outputs(layer.k1), layer).normed_out
         case = compress(case, normed, layer.compressor, layer.sizes)
-    return (), case
+    return tuple(_key_list(layer, p, device, group, case) for p in layer.plan.plans[1:-1]), case
+
+
+def _key_list(layer: Layer, plan: KernelPlan, device: Device, group: Group, case: LayerCase) -> Step:
+    known = {a.name for a in plan.abi.arguments if not a.written}
+    inputs: dict[str, Tensor | int] = {n: v.clone() for n, v in case.k1.tensors().items() if n in known}
+    inputs |= {n: int(getattr(case.k1, n)) for n in k1.SCALARS if n in known}
+    kernel = layer.kernel(plan, [dict(inputs) for _ in range(layer.tp)])
+    done = group.launch(device, [kernel])[0]
+    judge, (kt, klen) = Judge(layer.specs.numerics["k1"], "kt"), key_table(case.k1, layer.sizes)
+    outs = [d.outputs(plan) for d in done]
+    got = {n: torch.stack([o[n] for o in outs]) for n in ("kt", "klen")}
+    want = {"kt": kt.reshape(-1), "klen": klen}
+    return Step(kernel, done, tuple(judge.bits(n, got[n], want[n].expand_as(got[n])) for n in got))
 
 
 def selected_of(layer: Layer, case: K2Case) -> tuple[int, ...]:

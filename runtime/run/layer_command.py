@@ -11,17 +11,17 @@ from rich.console import Console
 from flymono.reference.compressor import CompressorWeights, random_compressor
 from flymono.reference.draws import Draws
 from flymono.reference.ffn import Ffn, FfnCase
-from flymono.reference.layer import following
 from flymono.reference.layer_case import LayerCase, make_ffn_case, make_layer_case
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import WholeLayer, seeded_layer
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, FfnPlan, K1Plan, KernelPlan, plan_layer, plan_of
 from flymono.runtime.run import ffn, folder, html, layer_folder, table
+from flymono.runtime.run.chain import Chain
 from flymono.runtime.run.checks import check_surroundings, device_options
 from flymono.runtime.run.command import the_model
 from flymono.runtime.run.group import Given, Group, Kernel
-from flymono.runtime.run.layer import Layer, LayerDone, run_layer
+from flymono.runtime.run.layer import Layer, run_layer
 from flymono.runtime.run.layer_options import LayerOptions, check_folder, check_options, ffn_key
 from flymono.runtime.run.result import RunResult
 from flymono.runtime.run.results import result_of
@@ -77,16 +77,6 @@ def built(layer: Layer) -> Layer:
     return replace(layer, artefacts={p.key.id: api.build(p.key, layer.specs) for p in layer.plan.plans})
 
 
-def next_layer(options: LayerOptions, done: LayerDone) -> Layer:
-    """The layer behind one that ran, in the same step: fed by it, reading the caches that it left."""
-    before = done.layer
-    number, model = before.case.layer + 1, before.case.model
-    plan = plan_layer(before.specs, options.arch, before.tp, options.rows, number, model.prefix)
-    case = following(before.case, done, before.sizes, index=plan.kind.index)
-    weights = weights_of(options, model, number)
-    return Layer(before.specs, plan, {}, case, weights, compressor_of(model, number, options.seed))
-
-
 @dataclass(frozen=True)
 class Ran:
     """Results of one layer's launches, by name."""
@@ -101,28 +91,39 @@ class Ran:
 
 
 def run_layers(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
-    """Run the options' layers one after the other on one group, epochs advancing."""
-    specs, group, done = specs or load(), None, None
-    steps = Steps(f"layer on {options.arch}")
-    device = EmulatorDevice(specs.arch[options.arch], device_options(options), progress=steps.count) \
-        if options.arch in specs.arch else None  # fmt: skip
-    for number in range(max(options.chain, 1)):
+    """Run the options' layers one after the other, as many steps as asked for, on one group."""
+    specs, steps = specs or load(), Steps(f"layer on {options.arch}")
+    with steps.step("read specs and weights, plan"):
+        first = _first(options, specs)
+    device = EmulatorDevice(specs.arch[options.arch], device_options(options), progress=steps.count)
+    chain, source = (
+        Chain(first, lambda n: _weights(options, first.case.model, n)),
+        options.weights or options.inputs,
+    )
+    group: Group | None = None
+    for number, step in chain.places(options.chain, options.steps):
+        name = f"layer {number}" + (f", step {step + 1}" if options.steps > 1 else "")
+        steps.title = name
         with steps.step("read specs and weights, plan"):
-            layer = _first(options, specs) if done is None else next_layer(options, done)
-        steps.title = f"layer {layer.case.layer}"
+            layer = chain.layer(number, step)
         with steps.step("generate, compile, check"):
             layer = built(layer)
         group = group or Group.of(layer.plan.plans, layer.tp, seed=options.seed)
-        assert device is not None  # an unknown arch has no plan
-        keep = _keeper(options, layer) if not number else _nothing
+        keep = _keeper(options, layer) if layer.case is first.case else _nothing
         with steps.step(f"execute on {layer.tp} ranks and compare with the reference"):
-            done = run_layer(layer, device, group, done.handed_on() if done else (), keep)
+            done = chain.ran(run_layer(layer, device, group, chain.carried(number), keep))
         if options.save is not None:
             layer_folder.save_outputs(options.save, done)
-        source = str(options.weights or options.inputs or f"seeded weights of layer {layer.case.layer}")
-        yield Ran(f"layer {layer.case.layer}", tuple(
-            result_of(s.kernel, device.name, options.seed, source, s.done, s.verdicts) for s in done.steps
+        of = str(source or f"seeded weights of layer {number}")
+        yield Ran(name, tuple(
+            result_of(s.kernel, device.name, options.seed, of, s.done, s.verdicts) for s in done.steps
         ))  # fmt: skip
+
+
+def _weights(
+    options: LayerOptions, model: ModelSpec, layer: int
+) -> tuple[WholeLayer, CompressorWeights | None]:
+    return weights_of(options, model, layer), compressor_of(model, layer, options.seed)
 
 
 def _nothing(experts: tuple[int, ...]) -> None:
@@ -170,7 +171,7 @@ def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
         artefact = api.build(key, specs)
     device = EmulatorDevice(specs.arch[key.arch], device_options(options), progress=steps.count)
     with steps.step(f"execute on {key.tp} ranks and compare with the reference"):
-        kernel = Kernel(plan, artefact, _ffn_given(plan, case, weights))
+        kernel = Kernel(plan, artefact, ffn_given(plan, case, weights))
         done = Group.of([plan], key.tp, seed=options.seed).launch(device, [kernel])[0]
         own = [weights.ffn(key.tp, r) for r in range(key.tp)]
         verdicts = ffn.judge(plan, case, own, weights.sizes(key.tp), specs, done)
@@ -178,7 +179,8 @@ def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
     yield Ran(key.id, (result_of(kernel, device.name, options.seed, source, done, verdicts),))
 
 
-def _ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given, ...]:
+def ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given, ...]:
+    """What each rank gives to the FFN launch, with the experts in place that the step may take."""
     tp = plan.key.tp
     sizes, own = weights.sizes(tp), [weights.ffn(tp, r) for r in range(tp)]
     spare = replace(sizes, picks=sizes.picks + 1)

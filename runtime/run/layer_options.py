@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flymono.reference.case import default_padding
+from flymono.reference.layer_case import kv_source
 from flymono.runtime.plan import plan_layer, plan_of
 from flymono.runtime.plan.keys import BuildKey
 from flymono.runtime.run.checks import check_surroundings, device_options
@@ -21,9 +22,9 @@ DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
 
 @dataclass(frozen=True)
 class LayerOptions:
-    """Options of a run on all ranks; `tp` of None is the arch's first, `padded` of None the case's own choice.
+    """Options of a run on all ranks; `tp` of None is the arch's first, `padded` of None the case's own.
 
-    `chain` counts layers in a row from `layer` on, each fed by the one before it.
+    `chain` counts layers in a row from `layer` on, each fed by the one before it; `steps` decode steps.
     """
 
     arch: str
@@ -31,6 +32,7 @@ class LayerOptions:
     rows: int = 6
     layer: int | None = None
     chain: int = 1
+    steps: int = 1
     draft: bool = False
     contexts: tuple[int, ...] = ()
     padded: int | None = None
@@ -85,6 +87,7 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
         tp = options.tp_of(specs)
         for number in range(layer, layer + max(options.chain, 1)):
             checks.append(lambda n=number: plan_layer(specs, options.arch, tp, options.rows, n, model.prefix))  # type: ignore[misc]
+        checks.append(lambda: _chained(model, layer, options.chain))
     else:
         checks += [lambda: plan_of(specs, ffn_key(options, specs)), lambda: _exists(layer, last)]
     check_all(*checks)
@@ -93,6 +96,22 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
 def _exists(layer: int, last: int) -> None:
     if not 0 <= layer <= last:
         raise UserError(f"there is no layer {layer}", fix=f"take 0 to {last}")
+
+
+def _chained(model: ModelSpec, first: int, count: int) -> None:
+    """Layers in a row read one compressed cache and fold one another's output in."""
+    ratios, engram = model.topology.compress_ratios, model.topology.engram_layers
+    found = []
+    for n in range(first + 1, min(first + count, len(ratios))):
+        if kv_source(model, n) != kv_source(model, first) or ratios[n] != ratios[first]:
+            found.append(f"layer {n} reads another compressed cache than layer {first}")
+        if n in engram:
+            found.append(f"layer {n} takes a residual that its engram has settled")
+        if n == model.topology.layers:
+            found.append(f"layer {n} is the first draft layer, which the backbone does not feed")
+    if found:
+        raise UserError("these layers are no chain:" + "".join(f"\n  {f}" for f in found),
+                        fix="start at a source layer, for example --layer 2 --chain 3")  # fmt: skip
 
 
 def _step(options: LayerOptions, model: ModelSpec) -> None:
@@ -104,11 +123,11 @@ def _step(options: LayerOptions, model: ModelSpec) -> None:
     long = [c for c in options.contexts if c + 8 > model.rope.max_positions]
     if long:
         found.append(f"contexts {long} are beyond the model's {model.rope.max_positions:,} positions")
-    if options.chain < 1:
-        found.append(f"a chain of {options.chain} layers")
+    if options.chain < 1 or options.steps < 1:
+        found.append(f"a chain of {options.chain} layers in {options.steps} steps")
     if found:
         raise UserError("the step cannot be made:" + "".join(f"\n  {f}" for f in found),
-                        fix="change --padded, --contexts or --chain")  # fmt: skip
+                        fix="change --padded, --contexts, --chain or --steps")  # fmt: skip
 
 
 def check_folder(options: LayerOptions, key: BuildKey) -> None:

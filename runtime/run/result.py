@@ -51,6 +51,7 @@ class RunResult:
     spans: tuple[StageSpan, ...]
     waits: tuple[tuple[str, str, str], ...]  # producer stage, consumer stage, region
     digests: Mapping[str, str]  # output name -> sha256 of its bytes
+    rank_stages: tuple[Mapping[str, int], ...] = ()  # executed instructions by stage, a mapping a rank
     ranks: int = 1  # that ran side by side: instructions are all of theirs, bytes and spans the first one's
 
     @property

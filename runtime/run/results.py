@@ -18,8 +18,8 @@ from flymono.runtime.run.result import ArgumentTraffic, RunResult, spans_of
 def result_of(
     kernel: Kernel, device: str, seed: int, source: str, done: Sequence[Launched], verdicts: Sequence[Verdict]
 ) -> RunResult:
-    """Everything that a report shows of one launch on all ranks: instructions of all of them; bytes and the time
-    line of rank 0, since a plan speaks of one."""
+    """Everything that a report shows of one launch on all ranks: instructions of all of them; bytes and the
+    time line of rank 0, since a plan speaks of one."""
     plan, r = kernel.plan, kernel.artefact.resources
     figures = {
         "vgprs": r.vgprs, "sgprs": r.sgprs, "lds_bytes": r.lds_bytes, "spills": r.vgpr_spills + r.sgpr_spills,
@@ -28,9 +28,10 @@ def result_of(
     counters = together([rank.counters for rank in done])
     waits = tuple((s.producer, s.stage, s.region) for s in plan.sites)
     return RunResult(
-        build=plan.key.id, device=device, seed=seed, source=source, verdicts=tuple(verdicts), resources=figures,
-        counters=counters, traffic=_traffic(plan, counters), spans=spans_of(counters), waits=waits,
-        digests=_digests(done[0].outputs(plan)), ranks=len(done),
+        build=plan.key.id, device=device, seed=seed, source=source, verdicts=tuple(verdicts),
+        resources=figures, counters=counters, traffic=_traffic(plan, counters), spans=spans_of(counters),
+        waits=waits, digests=_digests(done[0].outputs(plan)), ranks=len(done),
+        rank_stages=tuple({s: sum(ops.values()) for s, ops in d.counters.by_stage.items()} for d in done),
     )  # fmt: skip
 
 
@@ -42,7 +43,8 @@ def together(ranks: Sequence[Counters]) -> Counters:
         for stage, ops in one.by_stage.items():
             by_stage.setdefault(stage, Counter()).update(ops)
     first = ranks[0]
-    return Counters(by_op.total(), dict(by_op.most_common()), {s: dict(c.most_common()) for s, c in by_stage.items()},
+    stages = {s: dict(c.most_common()) for s, c in by_stage.items()}
+    return Counters(by_op.total(), dict(by_op.most_common()), stages,
                     first.traffic, first.timeline, first.seconds)  # fmt: skip
 
 

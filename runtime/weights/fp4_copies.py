@@ -179,9 +179,12 @@ def routed_refusals(
     return findings
 
 
-def empty_routed(sizes: LayerSizes, layout: Layout) -> dict[str, Tensor]:
-    """w13, w13_s, w2, w2_s of no expert."""
-    return {name: lazily_zero(shape) for name, shape in shapes(sizes, layout).items()}
+def empty_routed(sizes: LayerSizes, layout: Layout, device: torch.device | None = None) -> dict[str, Tensor]:
+    """w13, w13_s, w2, w2_s of no expert; in host memory their pages are mapped on demand."""
+    if device is None or device.type == "cpu":
+        return {name: lazily_zero(shape) for name, shape in shapes(sizes, layout).items()}
+    made = shapes(sizes, layout).items()
+    return {name: torch.zeros(shape, dtype=torch.uint8, device=device) for name, shape in made}
 
 
 def write_routed(

@@ -149,7 +149,7 @@ def _rest(plan: FfnPlan, mine: dict[str, Any]) -> dict[str, Any]:
 def launch(
     one: Group, made: Artefact, times: int = 1, grids: Sequence[int] = (), **options: Any
 ) -> list[LaunchResult]:
-    """All ranks side by side, `times` launches each; results of the first. `grids`: workgroups a rank."""
+    """All ranks side by side, `times` launches each; results of the first. `grids`: a rank's workgroups."""
     plan, code = one.plan, CodeObject(made.hsaco)
     device = Emulator(plan.key.arch, **options)
     device.register("peers", one.table, writable=False)

@@ -100,7 +100,7 @@ def test_a_wide_step_queues_its_tiles(specs: Specs) -> None:
     for arch, rows in cases:
         plan, queued = made(specs, f"dsv41_k2-{arch}-tp4-s{rows}-r2"), rows > 16
         assert (plan.stage("ug").queue is not None) == queued == plan.ffn.by_tile
-        assert (plan.lds["moe"]["units"].rows > 0) == queued, "records of a slot's units"
+        assert (plan.lds["moe"]["units"].rows > 0) == queued, "a slot is one unit, or has records"
         blocks = (16, 1024) if rows > 6 else (6, 5120)
         assert (plan.ffn.pick_width, plan.ffn.k_block) == (blocks if arch == "gfx942" else (16, 5120))
 

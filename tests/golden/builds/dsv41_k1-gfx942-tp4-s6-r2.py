@@ -39,12 +39,6 @@ from flymono.mono.wqkv import wqkv_product, wqkv_rows, wqkv_weights
 BUILD = Build(
     workgroups=256,
     waves=8,
-    pass_width=6,
-    lds_bytes=42752,
-    tag_scale=2,
-    tag_offset=1,
-    fault_word=2,
-    timeline=6,
     shape=Shape(
         rows=6,
         hidden=5120,
@@ -64,6 +58,12 @@ BUILD = Build(
         record_data=576,
         record_scales=8,
     ),
+    pass_width=6,
+    lds_bytes=42752,
+    tag_scale=2,
+    tag_offset=1,
+    fault_word=2,
+    timeline=6,
     how=Strategy(
         gemv="fp8_mfma_fma",
         weight_layout="tile_major",
