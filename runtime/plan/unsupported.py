@@ -39,6 +39,7 @@ class Code(StrEnum):
     MFMA_MISSING = "mfma-missing"
     LDS_TOO_SMALL = "lds-too-small"
     PASS_WIDTH_TOO_WIDE = "pass-width-too-wide"
+    K_BLOCK_UNFIT = "k-block-unfit"
 
     @property
     def about(self) -> str:
@@ -69,6 +70,7 @@ _ABOUT = {
     Code.MFMA_MISSING: "The arch spec lists no matrix instruction that a stage could use.",
     Code.LDS_TOO_SMALL: "A stage needs more LDS than one workgroup may allocate, at any pass width.",
     Code.PASS_WIDTH_TOO_WIDE: "The pass width that the arch spec states does not fit.",
+    Code.K_BLOCK_UNFIT: "The routed gate/up cannot hold x in the K blocks that the arch spec states.",
 }
 
 

@@ -136,10 +136,11 @@ def test_a_case_with_hot_experts(specs: Specs) -> None:
         case_of(plan.ffn, plan.expert, [42] * 5)
 
 
-@given(st.integers(1, 48), st.data())
-def test_tiles_never_exceed_the_bound(rows: int, data: st.DataObject) -> None:
+@given(st.sampled_from([("gfx950-tp2", 48), ("gfx942-tp4", 42)]), st.booleans(), st.data())
+def test_tiles_never_exceed_the_bound(where: tuple[str, int], draft: bool, data: st.DataObject) -> None:
     """However picks fall, tiles and slots stay within what tasks, flags and the table are laid out for."""
-    plan = _plan950(rows)
+    rows = data.draw(st.integers(1, where[1]))
+    plan = _plan_at(where[0], rows, draft)
     left, picks = plan.ffn.picks, list[int]()
     while left:
         lowest = max(1, left - rows * (plan.ffn.experts - len(picks) - 1))
@@ -148,7 +149,9 @@ def test_tiles_never_exceed_the_bound(rows: int, data: st.DataObject) -> None:
     case = case_of(plan.ffn, plan.expert, picks)
     units = case.tiles if plan.ffn.by_tile else case.slots
     assert units * plan.ffn.parts <= plan.ffn.ug_tasks
-    assert case.slots <= plan.ffn.max_slots
+    assert case.slots <= plan.ffn.max_slots == plan.lds["moe"]["slots"].rows
+    assert plan.lds["moe"]["units"].rows >= (case.tiles if plan.ffn.by_tile else 0)
+    assert units * plan.ffn.parts * 8 <= plan.scratch["ugf"].bytes
     assert case.requested.w13 >= case.unique.w13
 
 
@@ -156,8 +159,8 @@ SPECS = load()
 
 
 @cache
-def _plan950(rows: int) -> FfnPlan:
-    return plan_ffn(SPECS, BuildKey.parse(f"dsv41_ffn-gfx950-tp2-s{rows}"))
+def _plan_at(where: str, rows: int, draft: bool) -> FfnPlan:
+    return plan_ffn(SPECS, BuildKey.parse(f"dsv41_ffn-{where}-s{rows}{'-draft' * draft}"))
 
 
 def test_x_in_k_blocks_is_a_choice_of_the_spec(specs: Specs) -> None:
