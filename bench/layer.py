@@ -3,8 +3,8 @@
     python bench/layer.py [BUILD ...] [--hot N] [--json] [--other PATH] [--other-stages PATH] [--compile CMD]
 
 Counts are of all ranks together and the same on every machine. An instruction that a wave executed because it
-waited (a look after a wait's first) is counted apart, since it depends on who runs when. Stages are what lies
-between two stage labels; a little address arithmetic may be counted for a neighbour.
+waited (a look after a wait's first) is counted apart, since it depends on who runs when. A stage has what its
+label dominates (flow.py); a little address arithmetic may be counted for a neighbour.
 
 --other is a path pattern of the other implementation's code objects with {kind}, {arch}, {tp}, {rows} and
 {ratio}; --other-stages one of the same kernels built with stage labels (other.py), for the table by stage;
@@ -23,14 +23,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import flow
 import other
-import polls
 import ranks
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from flymono.emulator.codeobject import CodeObject
 from flymono.gen import api
 from flymono.gen.build import Settings, build
 from flymono.gen.store import Artefact, Store
@@ -83,16 +82,12 @@ class Report:
     compile_ratio: float | None = None
 
 
-def count_of(ran: ranks.Ran, hsaco: bytes, stages: tuple[tuple[str, int, int], ...]) -> Count:
+def count_of(ran: ranks.Ran, hsaco: bytes) -> Count:
     """Counts of a launch by the PCs of its kernel."""
-    code = CodeObject(hsaco)
-    kernel = next(iter(code.kernels))
-    by_pc = ran.by_pc()
-    vain, entry = polls.waiting(code, kernel, by_pc), code.kernels[kernel].entry
-    work: Counter[str] = Counter()
-    for pc, n in by_pc.items():
-        name = next((s for s, first, end in stages if first <= pc - entry < end), "start")
-        work[name] += n - vain.get(pc, 0)
+    code, by_pc = flow.Flow(hsaco), ran.by_pc()
+    vain, work = code.waiting(by_pc), Counter[str]()
+    for pc, stage in code.stages().items():
+        work[stage] += sum(by_pc.get(i.pc, 0) - vain.get(i.pc, 0) for i in code.blocks[pc].instructions)
     return Count(work.total(), sum(vain.values()), dict(work))
 
 
@@ -111,7 +106,7 @@ def measure(name: str, hot: int = 0) -> tuple[Report, ranks.Step, ranks.Ran, Art
     ran = ranks.run(step, made.hsaco, made.kernel, step.buffers, stages=made.stage_ranges)
     figures = {n: getattr(made.resources, n) for n in ("vgprs", "lds_bytes", "instructions")}
     experts = len(set(step.ids.flatten().tolist()))
-    counted = count_of(ran, made.hsaco, made.stage_ranges)
+    counted = count_of(ran, made.hsaco)
     return Report(name, experts, figures, counted, requested_of(step, ran)), step, ran, made
 
 
@@ -122,14 +117,13 @@ def beside(
     whole, labelled = kernels
     if whole is not None:
         theirs = other.run(step, whole)
-        report.theirs = count_of(theirs, whole, ())
+        report.theirs = count_of(theirs, whole)
         report.theirs_requested = requested_of(step, theirs)
         for name in ranks.OUTPUTS:
             pairs = zip(ran.given, theirs.given, strict=True)
             report.same_bits[name] = all(torch.equal(a[name], b[name]) for a, b in pairs)
     if labelled is not None:
-        stages = other.stages_of(labelled)
-        report.theirs_stages = count_of(other.run(step, labelled), labelled, stages).stages
+        report.theirs_stages = count_of(other.run(step, labelled), labelled).stages
 
 
 def compile_ratio(name: str, command: list[str]) -> float:

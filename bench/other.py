@@ -7,8 +7,6 @@ copies of its own, and how much room its scratch, peer and epoch buffers take at
 
 from __future__ import annotations
 
-import io
-import re
 import resource
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -17,28 +15,12 @@ from pathlib import Path
 import numpy as np
 import ranks
 import torch
-from elftools.elf.elffile import ELFFile
 from torch import Tensor
 
 from flymono.emulator.codeobject import CodeObject
 
 ROOM = ranks.Buffers(scratch=32 << 20, peer=32 << 20, epoch=1 << 10)
 CODE_ROUND = 8  # blocks of a row whose codes it holds together in w13_s
-LABEL = re.compile(r"\.stage\.(\w+)\.")
-
-
-def stages_of(hsaco: bytes) -> tuple[tuple[str, int, int], ...]:
-    """(stage, first PC, PC behind) from local symbols `*.stage.<name>.*` of a code object, () without any.
-
-    A stage's code is what lies between such a symbol and the next one by address.
-    """
-    code = CodeObject(hsaco)
-    kernel = next(iter(code.kernels.values()))
-    table = ELFFile(io.BytesIO(hsaco)).get_section_by_name(".symtab")
-    symbols = [(s["st_value"], LABEL.search(s.name)) for s in table.iter_symbols()] if table else []
-    at = sorted((value - code.text_address, found[1]) for value, found in symbols if found)
-    ends = [pc for pc, _ in at[1:]] + [kernel.entry + kernel.size] * bool(at)
-    return tuple((name, pc, end) for (pc, name), end in zip(at, ends, strict=True) if pc < end)
 
 
 def recoded(step: ranks.Step) -> ranks.Recode | None:
@@ -71,7 +53,7 @@ def recoded(step: ranks.Step) -> ranks.Recode | None:
 def run(step: ranks.Step, hsaco: bytes) -> ranks.Ran:
     """Launch it on the step's inputs. What it does is its own affair: only faults are findings."""
     kernel = next(iter(CodeObject(hsaco).kernels))
-    return ranks.run(step, hsaco, kernel, ROOM, recoded(step), stages_of(hsaco), check=False)
+    return ranks.run(step, hsaco, kernel, ROOM, recoded(step), check=False)
 
 
 def named(pattern: str, names: Mapping[str, object]) -> str:
