@@ -21,7 +21,7 @@ from flymono.reference.router import Routing
 from flymono.reference.verdict import Verdict
 from flymono.runtime.plan import FfnPlan, K2Plan, KernelPlan
 from flymono.runtime.run.group import Launched
-from flymono.runtime.weights import WeightsError, ffn_copies
+from flymono.runtime.weights import WeightsError, ffn_copies_of_ranks
 from flymono.runtime.weights.fp4_copies import NAMES as ROUTED
 from flymono.specs import Specs
 
@@ -36,15 +36,15 @@ def order_of(plan: K2Plan | FfnPlan) -> LayerOrder:
 
 
 def weights_given(
-    plan: K2Plan | FfnPlan, weights: FfnWeights, selected: Iterable[int], sizes: LayerSizes
-) -> dict[str, Tensor]:
-    """The FFN half's weights as the device reads them, routed tensors with the selected experts in place.
+    plan: K2Plan | FfnPlan, ranks: Sequence[FfnWeights], selected: Iterable[int], sizes: LayerSizes
+) -> tuple[dict[str, Tensor], ...]:
+    """The FFN half's weights as each rank's device reads them, the selected experts in place.
 
     Tensors are the rank's own (ranks share no memory but peer buffers). Raises WeightsError.
     """
     how = plan.strategy
-    copies = ffn_copies(weights, selected, sizes, how.fp8, how.weight_layout)
-    return {name: v if name in ROUTED else v.clone() for name, v in copies.items()}
+    copies = ffn_copies_of_ranks(ranks, selected, sizes, how.fp8, how.weight_layout)
+    return tuple({n: v if n in ROUTED else v.clone() for n, v in own.items()} for own in copies)
 
 
 def selected(routing: Routing, picks: int, weights: WholeLayer) -> tuple[int, ...]:
@@ -64,11 +64,12 @@ def _there(weights: WholeLayer, expert: int) -> bool:
 
 
 def arguments_of(
-    plan: FfnPlan, case: FfnCase, rank: int, weights: FfnWeights, selected: Iterable[int], sizes: LayerSizes
-) -> dict[str, Tensor | int]:
-    """Every argument of a rank's FFN launch that a case and a layer's weights give."""
-    inputs = {name: v.clone() for name, v in case.arguments(rank).items()}
-    return {**inputs, **weights_given(plan, weights, selected, sizes)}
+    plan: FfnPlan, case: FfnCase, ranks: Sequence[FfnWeights], selected: Iterable[int], sizes: LayerSizes
+) -> tuple[dict[str, Tensor | int], ...]:
+    """Every argument of each rank's FFN launch that a case and a layer's weights give."""
+    weights = weights_given(plan, ranks, selected, sizes)
+    inputs = [{name: v.clone() for name, v in case.arguments(r).items()} for r in range(len(ranks))]
+    return tuple({**own, **copies} for own, copies in zip(inputs, weights, strict=True))
 
 
 def judged(plan: KernelPlan, done: Sequence[Launched]) -> list[Judged]:

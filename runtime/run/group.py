@@ -107,7 +107,9 @@ class Group:
         Buffers that are written are changed in place. Raises BindError or StepError before anything runs.
         """
         ranks = range(len(self.epoch))
-        bound = [[_checked(k.plan, {**k.given[r], **self.arguments(r)}) for k in kernels] for r in ranks]
+        bound = [[bind(k.plan, {**k.given[r], **self.arguments(r)}) for k in kernels] for r in ranks]
+        for own in bound:
+            check_step([k.plan for k in kernels], {n: v for one in own for n, v in one.values.items()})
         epochs = [[self.at(r) + sum(k.plan.ends_epoch for k in kernels[:n]) for n in range(len(kernels))]
                   for r in ranks]  # fmt: skip
         shared = {f"peer buffer of rank {r}": p for r, p in enumerate(self.peer)}
@@ -127,13 +129,6 @@ class Group:
         if isinstance(plan, K2Plan | FfnPlan):
             half = self.peer[rank][(epoch & 1) * plan.peer.half_bytes :][: plan.peer.half_bytes]
         return Launched(bound, counters, plan.tag.at(epoch), half)
-
-
-def _checked(plan: KernelPlan, given: Given) -> Bound:
-    """Arguments that fit the ABI and that no kernel would read out of bounds."""
-    bound = bind(plan, given)
-    check_step(plan, bound.values)
-    return bound
 
 
 def _noise(count: int, seed: int) -> Tensor:

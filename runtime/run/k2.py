@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from flymono.reference.layer_weights import BackWeights, FfnWeights
 from flymono.reference.router import Routing
 from flymono.reference.verdict import Verdict
 from flymono.runtime.plan import K2Plan
-from flymono.runtime.run.ffn import judged, order_of, same_bits, weights_given
+from flymono.runtime.run.ffn import judged, order_of, same_bits
 from flymono.runtime.run.group import Launched
 from flymono.runtime.weights import back_copies
 from flymono.specs import Specs
@@ -22,7 +22,7 @@ HANDED_ON = {
     "q": "q", "swa": "swa", "kt": "kt", "klen": "klen", "res_in": "res_out", "post_in": "post_out",
     "comb_in": "comb_out", "pre_in": "pre_out",
 }  # fmt: skip
-"""K2's argument -> K1's output that it is (attention.md 6.3)."""
+"""K2's argument -> K1's output that it is (attention sheet 6)."""
 
 
 def routes(
@@ -34,11 +34,11 @@ def routes(
 
 
 def arguments_of(
-    plan: K2Plan, case: K2Case, rank: int, back: BackWeights, ffn: FfnWeights, selected: Iterable[int],
-    sizes: LayerSizes, handed: dict[str, Tensor],
+    plan: K2Plan, case: K2Case, rank: int, back: BackWeights, ffn: dict[str, Tensor], sizes: LayerSizes,
+    handed: dict[str, Tensor],
 ) -> dict[str, Tensor | int]:  # fmt: skip
-    """Every argument of a rank's launch that is not the runner's. `handed` are the rank's own buffers as K1
-    left them, under K2's names: they are given as they are, everything else is a copy."""
+    """Every argument of a rank's launch that is not the runner's. `ffn` are the FFN half's weights,
+    `handed` the rank's own buffers as K1 left them, under K2's names: they are given as they are."""
     how = plan.strategy
     read = {a.name for a in plan.abi.arguments if not a.written}
     inputs = {n: v for n, v in case.arguments(rank, sizes).items() if n in read and n not in handed}
@@ -46,7 +46,7 @@ def arguments_of(
     given: dict[str, Tensor | int] = {
         n: v.clone() if isinstance(v, Tensor) else v for n, v in {**inputs, **copies}.items()
     }
-    return given | weights_given(plan, ffn, selected, sizes) | handed
+    return given | ffn | handed
 
 
 def judge(

@@ -150,12 +150,12 @@ def run_layer(
     back, tail = [weights.back(tp, r) for r in ranks], [weights.ffn(tp, r) for r in ranks]
     selected = selected_of(layer, k2case)
     chosen(selected)
-    given = []
+    copies, given = ffn.weights_given(layer.k2, tail, selected, layer.sizes), []
     for r in ranks:
         outs = first.done[r].outputs(layer.k1)
         handed = {new: outs[old] for new, old in k2.HANDED_ON.items() if old in outs}
         handed |= {n: v for step in between for n, v in step.done[r].outputs(step.kernel.plan).items()}
-        given.append(k2.arguments_of(layer.k2, k2case, r, back[r], tail[r], selected, layer.sizes, handed))
+        given.append(k2.arguments_of(layer.k2, k2case, r, back[r], copies[r], layer.sizes, handed))
     kernel = layer.kernel(layer.k2, given)
     done = group.launch(device, [kernel])[0]
     refuse_faults(group, kernel.plan)

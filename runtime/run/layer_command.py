@@ -186,7 +186,7 @@ def ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given,
     spare = replace(sizes, picks=sizes.picks + 1)
     routing = Ffn(case, own, spare, ffn.order_of(plan)).routes()
     chosen = ffn.selected(routing, sizes.picks, weights)
-    return tuple(ffn.arguments_of(plan, case, r, own[r], chosen, sizes) for r in range(tp))
+    return ffn.arguments_of(plan, case, own, chosen, sizes)
 
 
 def run_and_print(options: LayerOptions, kind: str) -> bool:

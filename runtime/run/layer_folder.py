@@ -40,7 +40,7 @@ def save_outputs(path: Path, done: LayerDone) -> None:
         plan, values = step.kernel.plan, dict[str, Tensor | int]()
         values |= step.done[0].outputs(plan)
         if "q" in values:
-            values |= {f"q.rank{r}": d.outputs(plan)["q"] for r, d in enumerate(step.done)}
+            values |= {f"q.rank{r}": d.outputs(plan)["q"] for r, d in enumerate(step.done) if r}
         name = f"outputs-layer{done.layer.case.layer}-{plan.key.kind}"
         folder.save(path, name, plan.key.id, values, {})
 

@@ -5,7 +5,7 @@ from .errors import WeightFinding, WeightsError
 from .fp4_copies import routed_bytes, routed_copies
 from .held import LayerCopies, held_copies
 from .held_names import held_tensors
-from .layer_copies import back_copies, ffn_copies
+from .layer_copies import back_copies, ffn_copies, ffn_copies_of_ranks
 from .read import check_k1_weights, read_k1_weights
 from .read_layer import check_layer_weights, read_layer
 from .seeded import make_seeded_file, seeded_file
@@ -21,6 +21,7 @@ __all__ = [
     "copy_into",
     "device_copies",
     "ffn_copies",
+    "ffn_copies_of_ranks",
     "held_copies",
     "held_tensors",
     "make_layer_file",

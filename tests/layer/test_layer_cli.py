@@ -142,7 +142,20 @@ def test_options_beside_a_folder_that_holds_them(saved: tuple[Path, dict[str, st
 @pytest.mark.slow
 def test_four_ranks_fit_in_eight_gigabytes_and_report(tmp_path: Path) -> None:
     report = tmp_path / "layer.html"
-    line = ["run", "layer", "--arch", "gfx942", "--tp", "4", "--rows", "6", "--layer", "20", "--json", "--report"]
+    line = [
+        "run",
+        "layer",
+        "--arch",
+        "gfx942",
+        "--tp",
+        "4",
+        "--rows",
+        "6",
+        "--layer",
+        "20",
+        "--json",
+        "--report",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "flymono.cli.main", *line, str(report)],
         capture_output=True,
