@@ -223,7 +223,7 @@ class SeededTensors:
 # ------------------------------------------------------------------ a layer's shares
 
 
-KEPT_EXPERTS = 48
+KEPT_EXPERTS, FEW_EXPERTS = 48, 4
 
 
 class WholeLayer:
@@ -241,12 +241,14 @@ class WholeLayer:
         expert: Callable[[int], Expert],
     ) -> None:
         self.model, self.layer, self.dense = model, layer, dense
-        self.expert = lru_cache(maxsize=KEPT_EXPERTS)(expert)
+        self._fetch = expert
+        self.keep_experts(KEPT_EXPERTS)
         self.block = model.quantisation.weight_block[0]
 
-    def forget_experts(self) -> None:
-        """Give back the memory of the experts that were kept."""
-        self.expert.cache_clear()
+    def keep_experts(self, count: int) -> None:
+        """Keep what a step of `count` experts uses again: all of them, or of too many the last few (every loop
+        over experts has the ranks inside). Those kept until now are given back."""
+        self.expert = lru_cache(maxsize=count if count <= KEPT_EXPERTS else FEW_EXPERTS)(self._fetch)
 
     @property
     def draft(self) -> bool:

@@ -65,5 +65,5 @@ class Chain:
     def ran(self, done: LayerDone) -> LayerDone:
         """Remember a layer that ran; its experts are not kept in memory."""
         self._last = self._done[done.layer.case.layer] = done
-        done.layer.weights.forget_experts()
+        done.layer.weights.keep_experts(0)
         return done

@@ -7,7 +7,6 @@ adds its attention half in k2.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -103,8 +102,3 @@ def same_bits(plan: KernelPlan, done: Sequence[Launched], apart: Iterable[str] =
 
 def _bytes(value: Tensor) -> Tensor:
     return value.contiguous().reshape(-1).view(torch.uint8)
-
-
-def of_rank(verdicts: Iterable[Verdict], rank: int) -> list[Verdict]:
-    """Verdicts that speak of one rank, with it in their name."""
-    return [replace(v, output=f"{v.output} of rank {rank}") for v in verdicts]

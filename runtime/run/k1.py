@@ -11,6 +11,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -73,7 +74,8 @@ def judge_ranks(
     """
     sizes, order = K1Sizes.of(model, plan.key.tp), SumOrder(gemv=plan.strategy.gemv)
     verdicts = list(judge(plan, case, weights[0], model, numerics, done[0]))
-    for own, rank in zip(weights[1:], done[1:], strict=True):
+    for number, (own, rank) in enumerate(zip(weights[1:], done[1:], strict=True), 1):
         judged = Judged(rank.outputs(plan), rank.regions(plan), rank.tag)
-        verdicts += Comparison(case, own, sizes, order, numerics, judged).wq_b()
+        found = Comparison(case, own, sizes, order, numerics, judged).wq_b()
+        verdicts += [replace(v, output=f"{v.output} of rank {number}") for v in found]
     return (*verdicts,)

@@ -149,6 +149,7 @@ def run_layer(
     ranks = range(tp)
     back, tail = [weights.back(tp, r) for r in ranks], [weights.ffn(tp, r) for r in ranks]
     selected = selected_of(layer, k2case)
+    weights.keep_experts(len(selected))
     chosen(selected)
     copies, given = ffn.weights_given(layer.k2, tail, selected, layer.sizes), []
     for r in ranks:
