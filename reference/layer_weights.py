@@ -246,7 +246,7 @@ class WholeLayer:
         self.block = model.quantisation.weight_block[0]
 
     def keep_experts(self, count: int) -> None:
-        """Keep what a step of `count` experts uses again: all of them, or of too many the last few (every loop
+        """Keep what a step of `count` experts uses again: all, or of too many the last few (every loop
         over experts has the ranks inside). Those kept until now are given back."""
         self.expert = lru_cache(maxsize=count if count <= KEPT_EXPERTS else FEW_EXPERTS)(self._fetch)
 
