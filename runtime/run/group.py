@@ -108,8 +108,9 @@ class Group:
         """
         ranks = range(len(self.epoch))
         bound = [[bind(k.plan, {**k.given[r], **self.arguments(r)}) for k in kernels] for r in ranks]
+        plans = [k.plan for k in kernels]
         for own in bound:
-            check_step([k.plan for k in kernels], {n: v for one in own for n, v in one.values.items()})
+            check_step(plans, _used(plans, own))
         epochs = [[self.at(r) + sum(k.plan.ends_epoch for k in kernels[:n]) for n in range(len(kernels))]
                   for r in ranks]  # fmt: skip
         shared = {f"peer buffer of rank {r}": p for r, p in enumerate(self.peer)}
@@ -129,6 +130,12 @@ class Group:
         if isinstance(plan, K2Plan | FfnPlan):
             half = self.peer[rank][(epoch & 1) * plan.peer.half_bytes :][: plan.peer.half_bytes]
         return Launched(bound, counters, plan.tag.at(epoch), half)
+
+
+def _used(plans: Sequence[KernelPlan], bound: Sequence[Bound]) -> dict[str, Tensor | int]:
+    """What launches of a queue read and write, by name; an argument that a launch leaves alone is a stand-in."""
+    pairs = zip(plans, bound, strict=True)
+    return {a.name: one.values[a.name] for p, one in pairs for a in p.abi.arguments if a.used}
 
 
 def _noise(count: int, seed: int) -> Tensor:
