@@ -133,7 +133,7 @@ class Group:
 
 
 def _used(plans: Sequence[KernelPlan], bound: Sequence[Bound]) -> dict[str, Tensor | int]:
-    """What launches of a queue read and write, by name; an argument that a launch leaves alone is a stand-in."""
+    """What launches of a queue read and write; an argument that a launch leaves alone is a stand-in."""
     pairs = zip(plans, bound, strict=True)
     return {a.name: one.values[a.name] for p, one in pairs for a in p.abi.arguments if a.used}
 
