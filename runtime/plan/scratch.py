@@ -141,7 +141,7 @@ def misfits(layout: Scratch, needed: Iterable[Declared | Region]) -> list[str]:
         elif region.kind != one.kind:
             faults.append(f"{one.name}: is {region.kind} in the layout and {one.kind} in the build")
         elif isinstance(one, Region) and one.offset != region.offset:
-            faults.append(f"{one.name}: lies at byte {region.offset} in the layout, {one.offset} in the build")
+            faults.append(f"{one.name}: is at byte {region.offset} in the layout, {one.offset} in the build")
     return faults
 
 

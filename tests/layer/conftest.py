@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-torch.set_num_threads(1)  # two test processes on two cores
-
 from flymono.gen.compiler import Compiler
 from flymono.gen.linker import find_linker
 from flymono.gen.store import Store
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)  # two test processes on two cores
 
 
 @pytest.fixture(scope="session")

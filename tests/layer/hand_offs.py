@@ -1,7 +1,7 @@
 """Kernels whose hand-offs can be taken out one at a time, and the schedules that have to show it.
 
-The plan gives every site the limit -n, n its own: such a wait goes on until the literal -n in the code object
-is changed to 0, after which the site looks once and takes what it finds, as with the limit 0 (`mono/mailbox`).
+The plan gives every site the limit -n, n its own: such a wait is one as long as the literal -n stands in the
+code object. Changed to 0, the site looks once and takes what it finds, as with the limit 0 (`mono/mailbox`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,11 @@ from flymono.gen.store import Store
 from flymono.runtime.plan import BuildKey, KernelPlan, plan_of
 
 # a build and the contexts of its requests: every chunk of keys is live
-GFX942 = (("dsv41_k1-gfx942-tp4-s1-r2", ()), ("dsv41_k2-gfx942-tp4-s1-r2", (4000,)), ("dsv41_ffn-gfx942-tp4-s1", ()))
+GFX942 = (
+    ("dsv41_k1-gfx942-tp4-s1-r2", ()),
+    ("dsv41_k2-gfx942-tp4-s1-r2", (4000,)),
+    ("dsv41_ffn-gfx942-tp4-s1", ()),
+)
 GFX950 = (
     ("dsv41_k1-gfx950-tp2-s1-r2", ()),
     ("dsv41_k2-gfx950-tp2-s1-r2-index", (4000,)),
