@@ -79,7 +79,8 @@ def tracks_of(options: LayerOptions, mix: bool, device: EmulatorDevice) -> list[
     if mix:
         narrow = replace(options, rows=1)
         other = built(prepare_layer(narrow, load()))
-        own = replace(group, scratch=Group.of(other.plan.plans, layer.tp, seed=1).scratch)
+        narrowed = Group.of(other.plan.plans, layer.tp, seed=1)
+        own = replace(group, layout=narrowed.layout, scratch=narrowed.scratch)
         tracks += [ffn_track(options, group), layer_track(other, own, device)]
     return tracks
 

@@ -273,7 +273,8 @@ class Gemv:
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a wave waits: its number in a fault record, its stage, how often it may look."""
+    """A place where a wave waits: its number in a fault record, its stage, how often it may look (of a site
+    that tests take out: see mailbox)."""
 
     number: int
     stage: str

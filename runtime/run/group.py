@@ -18,7 +18,8 @@ from torch import Tensor
 from flymono.gen.store import Artefact
 from flymono.runtime.devices.base import Counters, Device
 from flymono.runtime.plan import FfnPlan, K2Plan, KernelPlan
-from flymono.runtime.plan.scratch import Region
+from flymono.runtime.plan.layout import fits
+from flymono.runtime.plan.scratch import Region, Scratch
 from flymono.runtime.run.bind import Bound, bind, to_launch
 from flymono.runtime.step import check_step
 
@@ -66,8 +67,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Group:
-    """The buffers of all ranks. `peer` is empty where no launch pushes."""
+    """The buffers of all ranks, and the layout that the scratch was made for. `peer` is empty where no launch
+    pushes."""
 
+    layout: Scratch
     scratch: tuple[Tensor, ...]
     epoch: tuple[Tensor, ...]
     peer: tuple[Tensor, ...]
@@ -80,7 +83,7 @@ class Group:
         peer = tuple(used_peer(pushing[0], epoch, seed + r) for r in range(ranks) if pushing)
         table = torch.tensor([p.data_ptr() for p in peer], dtype=torch.int64)
         return cls(
-            tuple(used_scratch(plans, epoch, seed + r) for r in range(ranks)),
+            plans[-1].scratch, tuple(used_scratch(plans, epoch, seed + r) for r in range(ranks)),
             tuple(epoch_buffer(plans[-1], epoch, seed + r) for r in range(ranks)), peer, table,
         )  # fmt: skip
 
@@ -104,8 +107,11 @@ class Group:
     def launch(self, device: Device, kernels: Sequence[Kernel]) -> list[tuple[Launched, ...]]:
         """Launch `kernels` one after the other on every rank, ranks side by side; an entry a kernel.
 
-        Buffers that are written are changed in place. Raises BindError or StepError before anything runs.
+        Buffers that are written are changed in place. Raises Unsupported (a build that was made for another
+        scratch layout), BindError or StepError before anything runs.
         """
+        for k in kernels:
+            fits(k.plan.key.id, self.layout, k.plan.scratch.regions, "group's scratch")
         ranks = range(len(self.epoch))
         bound = [[bind(k.plan, {**k.given[r], **self.arguments(r)}) for k in kernels] for r in ranks]
         plans = [k.plan for k in kernels]
