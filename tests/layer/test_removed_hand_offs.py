@@ -89,7 +89,7 @@ def test_a_removed_hand_off_goes_red_there_too(ready: Ready, build: str, name: s
 @pytest.mark.slow
 @pytest.mark.parametrize(("build", "name"), _sites(GFX942 + GFX950, implied=True))
 def test_a_hand_off_that_others_imply(ready: Ready, build: str, name: str) -> None:
-    """Green under the schedule that shows it in the FFN launch; red would mean that K2 has come to need it."""
+    """Green under the schedule that shows it in the FFN launch; red: K2 has come to need it."""
     wo_b = plan(build).stage("wo_b")
     assert all(wo_b.tasks_of(w) for w in range(plan(build).grid))
     assert not _shown_by(ready, build, name, "last producer starved")
