@@ -1,4 +1,4 @@
-# flymono: `make demo` shows K1 right on both archs, `make test` runs every test. Both set up .venv first.
+# flymono: `make demo` shows K1 and a whole layer right on both archs, `make test` runs every test. Both set up .venv first.
 # Variables: PYTHON=python3.12  VENV=.venv  JOBS=2  TORCH_ARGS="--index-url ..."  PYTEST_ARGS="-k spec -x"
 
 VENV ?= .venv
@@ -19,7 +19,7 @@ INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard emulator/core
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo     K1 from specs to a judged result, gfx942 and gfx950"
+	@echo "make demo     K1 and a whole layer from specs to judged results, gfx942 and gfx950"
 	@echo "make test     every test (make quick: without the slow ones)"
 	@echo "make lint     ruff, mypy, import contracts, spec check"
 	@echo "make goldens  rewrite tests/golden and docs/findings.md after a change that is meant"

@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from ..gen.build import Outcome
+    from ..gen.unit import Unit
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +50,7 @@ def build(
     from ..gen.probes import require
     from ..gen.store import Store
     from ..gen.units import unit_of
+    from ..specs.findings import check_all
     from ..specs.loader import load
     from .keys import selected
 
@@ -57,7 +59,8 @@ def build(
     if list_:
         print("\n".join(key.id for key in keys))
         return
-    units = [unit_of(specs, key) for key in keys]
+    units: list[Unit] = []
+    check_all(*(lambda key=key: units.append(unit_of(specs, key)) for key in keys))
     settings = Settings(Store(out), jobs=jobs or default_jobs(), seconds=timeout, force=force)
     for arch in sorted({key.arch for key in keys}):
         require(specs.arch[arch], settings.store.root)

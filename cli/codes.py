@@ -58,6 +58,7 @@ def catalogues() -> tuple[Catalogue, ...]:
     from ..emulator.findings import KINDS
     from ..gen.findings import CODES
     from ..runtime.plan import Code as PlanCode
+    from ..runtime.step.codes import ABOUT
     from ..specs.findings import Code as SpecCode
 
     hinted = "depends on the case and is said with the finding"
@@ -71,6 +72,12 @@ def catalogues() -> tuple[Catalogue, ...]:
             {str(c): (c.about,) for c in PlanCode},
         ),
         Catalogue("builds", "Of `flymono gen` and `flymono build`.", ("code", "meaning"), _cells(CODES)),
+        Catalogue(
+            "steps",
+            "Of the launch arguments of a step, before it is launched: `runtime.step.check_step`.",
+            ("code", "meaning"),
+            _cells({str(code): about for code, about in ABOUT.items()}),
+        ),
         Catalogue(
             "emulator",
             "What a kernel must not do: `flymono run`, `Emulator.launch`.",

@@ -23,25 +23,26 @@ def key_of(specs: Specs, arch: str, tp: int | None, rows: int, **rest: object) -
 
 
 def selected(specs: Specs, filters: Sequence[str]) -> list[BuildKey]:
-    """Shipped builds that match any of `filters` (an id, a part of one, or a glob); all without filters.
+    """The build of each id in `filters`, shipped or not, and the shipped builds that match a part of an id
+    or a glob; all shipped builds without filters.
 
-    An id that is no shipped build is taken as it is, if it has the form of one. Raises UserError if a filter
-    matches nothing.
+    Raises UserError if a filter matches nothing.
     """
     from ..gen.units import shipped
+
+    every = shipped(specs)
+    found = [key for text in filters for key in _matching(text, every)]
+    return list(dict.fromkeys(found)) if filters else list(every)
+
+
+def _matching(text: str, every: Sequence[BuildKey]) -> list[BuildKey]:
+    """A whole id names one build, although it may be a part of others (-s1 of -s12)."""
     from ..runtime.plan import BuildKey
 
-    every, out = shipped(specs), []
-    for text in filters:
-        hits = [k for k in every if k.id == text] or [
-            k for k in every if text in k.id or fnmatch.fnmatchcase(k.id, text)
-        ]
-        if not hits:
-            try:
-                hits = [BuildKey.parse(text)]
-            except ValueError:
-                raise UserError(
-                    f"no shipped build matches {text!r}", fix="flymono build --list prints their ids"
-                ) from None
-        out += hits
-    return list(dict.fromkeys(out)) if filters else list(every)
+    try:
+        return [BuildKey.parse(text)]
+    except ValueError:
+        hits = [key for key in every if text in key.id or fnmatch.fnmatchcase(key.id, text)]
+    if not hits:
+        raise UserError(f"no shipped build matches {text!r}", fix="flymono build --list prints their ids")
+    return hits

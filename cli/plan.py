@@ -7,6 +7,7 @@ A refused key is an answer: all reasons and the nearest supported build are prin
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,9 +105,13 @@ def layer(
     rows: Rows,
     number: Annotated[int, typer.Option("--layer", help="Layer of the model; draft layers come last.")] = 3,
     tp: Tp = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Also write it, and more, as one HTML file that opens offline."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Draw a layer: its launches, 256 workgroups x stages, hand-offs and bytes."""
+    """Draw a layer: its launches, workgroups x stages, hand-offs and bytes."""
     from ..runtime.plan import Unsupported, plan_layer
     from ..runtime.plan.export import refusal_json, to_json
     from ..specs import load
@@ -119,6 +124,11 @@ def layer(
             raise
         typer.echo(refusal_json(refused), nl=False)
         raise typer.Exit(refused.exit_code) from None
+    if html is not None:
+        from ..runtime.files import write_atomically
+        from ..runtime.report.layer import layer_html
+
+        write_atomically(html, layer_html(plan).encode())
     if json:
         typer.echo(to_json(plan), nl=False)
     else:

@@ -13,12 +13,31 @@ def register(app: typer.Typer) -> None:
     run = typer.Typer(no_args_is_help=True, help="Compute a kernel on the emulator and judge every output.")
     app.add_typer(run, name="run")
     run.command("k1")(_k1)
+    run.command("layer")(_layer)
+    run.command("ffn")(_ffn)
+
+
+Arch = Annotated[str, typer.Option(help="arch spec, e.g. gfx942")]
+Tp = Annotated[int | None, typer.Option(help="tensor-parallel size; default: the arch's first")]
+Rows = Annotated[int, typer.Option(help="tokens of the step")]
+Weights = Annotated[Path | None, typer.Option(help="safetensors file or folder with the published names")]
+Seed = Annotated[int, typer.Option(help="seed of inputs, and of weights where no file is given")]
+Order = Annotated[str, typer.Option(help="workgroup order: linear, reversed, random or starve:N")]
+Mfma = Annotated[str, typer.Option(help="MFMA arithmetic: exact, fma, cdna3 or perturb")]
+Trans = Annotated[str, typer.Option(help="exp, rcp, rsq: exact, or ulp (each off by up to one)")]
+Check = Annotated[bool, typer.Option("--check/--no-check", help="track uninitialised values")]
+Inputs = Annotated[Path | None, typer.Option(help="run on a folder written by --save")]
+Save = Annotated[Path | None, typer.Option(help="write every launch argument and output to this folder")]
+Report = Annotated[Path | None, typer.Option(help="write an HTML report")]
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="bytes of each argument too")]
+Padded = Annotated[int | None, typer.Option(help="padded rows at the end of the step")]
 
 
 def _k1(
-    arch: Annotated[str, typer.Option(help="arch spec, e.g. gfx942")],
-    tp: Annotated[int | None, typer.Option(help="tensor-parallel size; default: the arch's first")] = None,
-    rows: Annotated[int, typer.Option(help="tokens of the step")] = 6,
+    arch: Arch,
+    tp: Tp = None,
+    rows: Rows = 6,
     ratio: Annotated[
         int | None, typer.Option(help="compress ratio 0, 1 or 2; default: the layer's, else 2")
     ] = None,
@@ -32,24 +51,16 @@ def _k1(
         int | None, typer.Option(help="take ratio, fold and index from this layer of the model")
     ] = None,
     rank: Annotated[int, typer.Option(help="tensor-parallel rank whose weights are used")] = 0,
-    weights: Annotated[
-        Path | None, typer.Option(help="safetensors file or folder with the published names")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="seed of inputs, and of weights where no file is given")] = 0,
-    order: Annotated[
-        str, typer.Option(help="workgroup order: linear, reversed, random or starve:N")
-    ] = "linear",
-    mfma: Annotated[str, typer.Option(help="MFMA arithmetic: exact, fma, cdna3 or perturb")] = "exact",
-    trans: Annotated[
-        str, typer.Option(help="exp, rcp, rsq: exact, or ulp (each off by up to one)")
-    ] = "exact",
-    check: Annotated[bool, typer.Option("--check/--no-check", help="track uninitialised values")] = True,
-    inputs: Annotated[Path | None, typer.Option(help="run on a folder written by --save")] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="write every launch argument and output to this folder")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="write an HTML report")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    weights: Weights = None,
+    seed: Seed = 0,
+    order: Order = "linear",
+    mfma: Mfma = "exact",
+    trans: Trans = "exact",
+    check: Check = True,
+    inputs: Inputs = None,
+    save: Save = None,
+    report: Report = None,
+    json_: Json = False,
 ) -> None:
     """K1 (attention seam and front) of one decoder layer, compared with the float64 reference."""
     from flymono.runtime.run.command import Options, run_and_print
@@ -60,3 +71,66 @@ def _k1(
         inputs=inputs, save=save, report=report, json=json_,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options) else 1)
+
+
+def _layer(
+    arch: Arch,
+    tp: Tp = None,
+    rows: Rows = 6,
+    layer: Annotated[int, typer.Option(help="layer of the model; draft layers follow the backbone's")] = 3,
+    chain: Annotated[int, typer.Option(help="layers in a row, each fed by the one before it")] = 1,
+    steps: Annotated[
+        int, typer.Option(help="decode steps in a row, each on the caches of the one before")
+    ] = 1,
+    contexts: Annotated[str, typer.Option(help="tokens that requests have seen, in turn: 1,130,4000")] = "",
+    padded: Padded = None,
+    weights: Weights = None,
+    seed: Seed = 0,
+    order: Order = "linear",
+    mfma: Mfma = "exact",
+    trans: Trans = "exact",
+    check: Check = True,
+    inputs: Inputs = None,
+    save: Save = None,
+    report: Report = None,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """A whole decoder layer on all ranks, as K1 and K2, each stage compared with the float64 reference."""
+    from flymono.runtime.run.layer_command import run_and_print
+    from flymono.runtime.run.layer_options import LayerOptions, parse_contexts
+
+    options = LayerOptions(
+        arch=arch, tp=tp, rows=rows, layer=None if inputs else layer, chain=chain, steps=steps,
+        contexts=parse_contexts(contexts), padded=padded, weights=weights, seed=seed, order=order, mfma=mfma,
+        trans=trans, check=check, inputs=inputs, save=save, report=report, json=json_, verbose=verbose,
+    )  # fmt: skip
+    raise typer.Exit(0 if run_and_print(options, "layer") else 1)
+
+
+def _ffn(
+    arch: Arch,
+    tp: Tp = None,
+    rows: Rows = 6,
+    draft: Annotated[bool, typer.Option("--draft", help="the draft layers' mixture of experts")] = False,
+    layer: Annotated[int | None, typer.Option(help="take the weights of this layer")] = None,
+    padded: Padded = None,
+    weights: Weights = None,
+    seed: Seed = 0,
+    order: Order = "linear",
+    mfma: Mfma = "exact",
+    trans: Trans = "exact",
+    check: Check = True,
+    report: Report = None,
+    json_: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """The FFN launch on all ranks, each stage compared with the float64 reference."""
+    from flymono.runtime.run.layer_command import run_and_print
+    from flymono.runtime.run.layer_options import LayerOptions
+
+    options = LayerOptions(
+        arch=arch, tp=tp, rows=rows, draft=draft, layer=layer, padded=padded, weights=weights, seed=seed,
+        order=order, mfma=mfma, trans=trans, check=check, report=report, json=json_, verbose=verbose,
+    )  # fmt: skip
+    raise typer.Exit(0 if run_and_print(options, "ffn") else 1)

@@ -31,6 +31,7 @@ def plan_findings(specs: Specs) -> Iterator[Finding]:
 _PLACES: dict[str, tuple[str, ...]] = {
     "lds-too-small": ("workgroup", "lds_bytes"),
     "pass-width-too-wide": ("gemv", "pass_width"),
+    "k-block-unfit": ("gemv", "expert_k_block"),
     "rows-limit-too-high": ("rows", "limit"),
     "mfma-missing": ("mfma",),
     "grid-too-small": ("machine", "compute_units"),

@@ -21,12 +21,17 @@ from .store import Artefact
 from .unit import digest
 from .units import unit_of
 
-# A small matrix: both archs at the demo's shape, a ragged last pass, and the shape with the most arguments.
+# A small matrix: both archs at the demo's shape, a ragged last pass, the shape with the most arguments; and
+# every other kind of kernel, index and draft builds among them.
 MATRIX = (
     "dsv41_k1-gfx942-tp4-s6-r2",
     "dsv41_k1-gfx942-tp4-s7-r0-nofold",
     "dsv41_k1-gfx950-tp2-s6-r2",
     "dsv41_k1-gfx950-tp4-s17-r1-index",
+    "dsv41_k2-gfx942-tp4-s6-r2",
+    "dsv41_k2-gfx950-tp4-s17-r1-index",
+    "dsv41_ffn-gfx942-tp4-s7-draft",
+    "dsv41_keylist-gfx942-tp4-s6-r2",
 )
 # The two builds of the demo, which are also launched.
 DEMO = (MATRIX[0], MATRIX[2])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 
 def absent() -> Any:
-    """A record that kernels of another kind leave out."""
+    """What kernels of another kind leave out."""
     return field(default=None)
 
 
@@ -273,7 +273,8 @@ class Gemv:
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a wave waits: its number in a fault record, its stage, how often it may look."""
+    """A place where a wave waits: its number in a fault record, its stage, how often it may look (of a site
+    that tests take out: see mailbox)."""
 
     number: int
     stage: str
@@ -285,19 +286,20 @@ class Build:
     """Everything the stages of one kernel know at build time.
 
     The tag is tag_scale * epoch + tag_offset; ``fault_word`` is where the epoch buffer takes a fault record.
+    Workgroups that share nothing need the first three fields alone.
     """
 
     workgroups: int
     waves: int
-    pass_width: int  # tokens of a GEMV pass
-    lds_bytes: int
-    tag_scale: int
-    tag_offset: int
-    fault_word: int
-    timeline: int  # clock values of a workgroup in a timeline record
     shape: Shape
-    how: Strategy
-    numerics: Numerics
+    pass_width: int = absent()  # tokens of a GEMV pass
+    lds_bytes: int = absent()
+    tag_scale: int = absent()
+    tag_offset: int = absent()
+    fault_word: int = absent()
+    timeline: int = absent()  # clock values of a workgroup in a timeline record
+    how: Strategy = absent()
+    numerics: Numerics = absent()
     seam: Seam = absent()
     front: Front = absent()
     scratch: Scratch = absent()

@@ -2,7 +2,8 @@
 
 Invariants: ``wave`` and ``workgroup`` live in scalar registers, so branches on them are scalar branches;
 the tag of a launch is read once, at the start, from the epoch word, which nobody writes before every
-workgroup has said that it has read it.
+workgroup has said that it has read it. A launch without hand-offs has no tag, and what it leaves out of its
+context is None.
 """
 
 from __future__ import annotations
@@ -30,29 +31,30 @@ class Context:
     lane: Any
     wave: Any
     workgroup: Any
-    lds: Any
-    scratch: Any  # descriptor of the scratch argument
-    scratch_base: Any  # its address
-    epoch: Any  # address of the epoch buffer
-    tag: Any
+    lds: Any = None
+    scratch: Any = None  # descriptor of the scratch argument
+    scratch_base: Any = None  # its address
+    epoch: Any = None  # address of the epoch buffer
+    tag: Any = None
     peers: Any = None  # peers.Peers of a launch that pushes to other ranks
 
 
-def enter(build: Build, scratch: Any, epoch: Any) -> Context:
-    """The first statement of a kernel."""
+def enter_alone(build: Build) -> Context:
+    """The first statement of a kernel whose workgroups share nothing: no LDS, no hand-off, no epoch."""
     tid = Int32(fx.thread_idx.x)
+    return Context(build, tid, tid & (WAVE - 1), ll.uniform(tid >> 6), Int32(fx.block_idx.x))
+
+
+def enter(build: Build, scratch: Any, epoch: Any) -> Context:
+    """The first statement of a kernel whose workgroups hand on to one another."""
     tag = ll.global_load(epoch, constant=True) * build.tag_scale + build.tag_offset
-    return Context(
-        build,
-        tid,
-        tid & (WAVE - 1),
-        ll.uniform(tid >> 6),
-        Int32(fx.block_idx.x),
-        ll.lds_block(build.lds_bytes),
-        ll.buffer(scratch),
-        scratch,
-        epoch,
-        tag,
+    return replace(
+        enter_alone(build),
+        lds=ll.lds_block(build.lds_bytes),
+        scratch=ll.buffer(scratch),
+        scratch_base=scratch,
+        epoch=epoch,
+        tag=tag,
     )
 
 

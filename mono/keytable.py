@@ -1,8 +1,9 @@
 """Key table: which cache rows a token attends to, for K2 (attention.md 2.6).
 
 Entry k of a row: a selected compressed row (bit 31 set) below ntopk, then the window's slots, then -1.
-Nothing is loaded for an entry that is not there: a padded row (slot -1) and entries past ntopk read
-neither the selection nor the block table, whose contents are then stale.
+Nothing is loaded for an entry that is not there: a padded row (slot -1) and entries past the lengths read
+neither lists nor block table, whose contents are then stale. A row's position and window length are loaded
+beside its slot, which saves a round trip to memory, and a padded row drops them.
 """
 
 from __future__ import annotations

@@ -9,11 +9,15 @@ system scope in their peer buffers (`Box` says which).
   record, 8 bytes at word 2 of the epoch buffer, and the wave ends:
 
       word 2 = site number | workgroup << 8 | wave << 20      word 3 = the oldest tag seen there
+
+- A site whose ``polls`` are not positive is a hand-off that can be taken out; only tests build one. 0: it
+  looks once and takes what it finds. -n: it waits for n polls, unless the literal -n that stands in the code
+  once a wait has been changed to 0, so that one code object serves to take out each hand-off alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +84,16 @@ def _wait(
         _fault(c, site, _spread(tags_of(got))[0], missing(got))
 
     stage(site.stage)  # a wait of one wave may be laid out away from its stage
-    return ll.spin(widths, load, lambda got: ll.any_lane(missing(got)), site.polls, expired)
+    held = _held(site)
+    return ll.spin(widths, load, lambda got: held(ll.any_lane(missing(got))), abs(site.polls), expired)
+
+
+def _held(site: Site) -> Callable[[Any], Any]:
+    """What a wait makes of "something is missing": nothing else, where its site cannot be taken out."""
+    if site.polls > 0:
+        return lambda stale: stale
+    switch = ll.opaque(site.polls)
+    return lambda stale: stale & (switch != 0)
 
 
 def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]], box: Box | None = None) -> list[Any]:

@@ -7,7 +7,7 @@ slots and units are fields of one word, so that one prefix sum does for all thre
 
 The records: a slot's and a unit's (expert | picks << 16, first position | first unit << 16), a position's
 (pick | row << 16). Whatever is read or placed is held to its range: where a wave has ended because a hand-off
-was lost, the others go on with what LDS holds, and must not reach past it. """
+was lost, the others go on with what LDS holds, and must not reach past it."""
 
 from __future__ import annotations
 

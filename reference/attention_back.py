@@ -83,8 +83,8 @@ def split_exact(keys: Keys, q: Tensor, sizes: LayerSizes) -> tuple[Tensor, Tenso
 def _score_dims(sizes: LayerSizes, order: LayerOrder) -> Tensor:
     """Order in which the score MFMAs take dims: halves of 16-dim groups of each 64, then the rotated dims.
 
-    A step is 32 dims, eight of each of four lane groups. Where the MFMA has 16 columns it takes the first four
-    of every lane's eight, then the others (attention sheet 5.5).
+    A step is 32 dims, eight of each of four lane groups. Where the MFMA has 16 columns it takes the first
+    four of every lane's eight, then the others (attention sheet 5.5).
     """
     nope = torch.arange(sizes.nope).reshape(-1, 4, 2, 8).transpose(1, 2).flatten()
     dims = torch.cat([nope, torch.arange(sizes.nope, sizes.head_dim)])

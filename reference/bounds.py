@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import front, seam
 from .case import K1Case
-from .formats import F32, F64, FLAVOURS, Fp8, decode, f32, pow2
+from .formats import F32, F64, FLAVOURS, Fp8, decode, f32, pow2, products
 from .interval import Interval
 from .quant import MXFP8, Blocks, CodeRule, quantise_with
 from .sizes import K1Sizes, SumOrder
@@ -178,8 +178,8 @@ class Bounds:
         error = (x.magnitude.to(F32) @ magnitudes.T).to(F64) * (factor * self.terms["second_order"])
         if not x.values.known:
             half = (x.values.hi - x.values.lo) / 2
-            error = error + half @ w.abs().T
-        return Interval.around(x.values.middle @ w.T, error)
+            error = error + products(half, w.abs())
+        return Interval.around(products(x.values.middle, w), error)
 
 
 @dataclass(frozen=True)

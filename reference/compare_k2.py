@@ -133,7 +133,7 @@ class K2Comparison:
         judge, ends = self._judge("combine"), []
         for rank, bounds in enumerate(self.bounds):
             parts, live = self.kernel[rank].split, self._live(rank)
-            clean = Split(parts.top, parts.total, parts.part)
+            clean = _kept(parts, live)
             ends.append(bounds.rotated_back(bounds.combined(clean, live)))
         xo = replace(self.kernel[0].xo, data=self._each("xo", "data"), codes=self._each("xo", "codes"))
         return [
@@ -173,6 +173,13 @@ class K2Comparison:
         budget = torch.tensor(noise, dtype=F64)
         verdict = self._judge("end_to_end").relative("attn", got, parts.expand_as(got), budget)
         return [verdict, *self.ffn.end_to_end(parts, noise)]
+
+
+def _kept(parts: Split, live: Tensor) -> Split:
+    """Partials of live units; nothing writes the others, so they hold what earlier launches left."""
+    kept = live[..., None]
+    top, total = (torch.where(kept, v, torch.zeros_like(v)) for v in (parts.top, parts.total))
+    return Split(top, total, torch.where(kept[..., None], parts.part, torch.zeros_like(parts.part)))
 
 
 def compare_k2_stages(

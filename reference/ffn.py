@@ -15,7 +15,7 @@ from torch import Tensor
 from . import attention_back as back
 from . import experts, front, router, seam, shared
 from .experts import Picks
-from .formats import F32, F64, FLAVOURS, Fp8, bf16
+from .formats import F32, F64, FLAVOURS, Fp8, bf16, products
 from .layer_sizes import LayerOrder, LayerSizes
 from .layer_weights import FfnWeights
 from .quant import Blocks, mxfp8, mxfp8_routed
@@ -176,7 +176,7 @@ class Ffn:
     def up(self, rank: int, expert: int, x: Tensor) -> Tensor:
         """4.3: gate and up [n, 2 I] of the picks of one expert, from dequantised rows [n, D]."""
         w = self.weights[rank].experts.expert(expert).up_values()
-        return x @ w.to(F64).T if self.exact else experts.up_gemv(x, w, self.order)
+        return products(x, w) if self.exact else experts.up_gemv(x, w, self.order)
 
     def activation(self, gate: Tensor, up: Tensor) -> Tensor:
         """4.4 before the requantisation: bf16 [n, I]."""
@@ -201,7 +201,7 @@ class Ffn:
     def down(self, rank: int, expert: int, h: Tensor) -> Tensor:
         """4.5: [n, D] of the picks of one expert, from dequantised rows [n, I]."""
         w = self.weights[rank].experts.expert(expert).down_values()
-        return h @ w.to(F64).T if self.exact else experts.down_gemv(h, w, self.order)
+        return products(h, w) if self.exact else experts.down_gemv(h, w, self.order)
 
     def downs(self, mids: Sequence[Blocks], routing: Routing) -> tuple[Tensor, ...]:
         """4.5: [S, K, D] of every rank, in selection order."""
@@ -239,6 +239,11 @@ class Ffn:
         for rank, (smid, sm, mid, v) in enumerate(zip(smids, sms, mids, downs, strict=True)):
             out.append(RankFfn(smid, sm, mid, self.partial(v, routing, self.shared_down(rank, sm))))
         return tuple(out)
+
+    def routes(self) -> Routing:
+        """The step's experts and their weights alone: everything up to the selection."""
+        normed = self.normed(self.lin(self.residual(self.attn(self.pushed()))))
+        return self.route(self.logit(normed))
 
     def run(self) -> FfnOutputs:
         """All stages on all ranks."""

@@ -122,13 +122,13 @@ class FfnBounds(Bounds):
     def up(self, x: Operand, expert: int) -> Interval:
         """Activations [n, I] of one expert's picks."""
         weights = self.weights.experts.expert(expert)
-        y = self.gemv(x, weights.up_values().to(F64), weights.up_magnitudes(), self.terms["up_sum"])
+        y = self.gemv(x, weights.up_values(), weights.up_magnitudes(), self.terms["up_sum"])
         return self.activation(y[:, : self.sizes.inter], y[:, self.sizes.inter :])
 
     def down(self, h: Operand, expert: int) -> Interval:
         """Results [n, D] of one expert's picks, float32."""
         weights = self.weights.experts.expert(expert)
-        return self.gemv(h, weights.down_values().to(F64), weights.down_magnitudes(), self.terms["down_sum"])
+        return self.gemv(h, weights.down_values(), weights.down_magnitudes(), self.terms["down_sum"])
 
     def partial(self, v: Interval, weights: Interval, shared: Interval) -> Interval:
         """bf16 [S, D] from picks' results [S, K, D], their weights [S, K] and the shared expert's."""

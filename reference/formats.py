@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,6 +98,23 @@ def decode_table(flavour: Fp8) -> Tensor:
 def decode(codes: Tensor, flavour: Fp8) -> Tensor:
     """float64 values of uint8 codes."""
     return decode_table(flavour)[codes.to(torch.int64)]
+
+
+def table_take(table: Tensor, codes: Tensor) -> Tensor:
+    """`table` [256] by uint8 codes, in the codes' shape. numpy gathers by bytes; torch would first make
+    indices of eight bytes each, which for a weight costs more than the rest of its use."""
+    return torch.from_numpy(np.take(table.numpy(), codes.contiguous().numpy()))
+
+
+WIDE = 1 << 20  # elements of a float64 block: small enough that its memory is used again, not mapped anew
+
+
+def products(x: Tensor, w: Tensor) -> Tensor:
+    """float64 x [n, K] @ w [N, K].T of any float w, widened a block of rows at a time."""
+    rows = max(1, WIDE // w.shape[1])
+    if w.dtype == F64 or len(w) <= rows:
+        return x @ w.to(F64).T
+    return torch.cat([x @ part.to(F64).T for part in w.split(rows)], -1)
 
 
 def encode(value: Tensor, flavour: Fp8) -> Tensor:

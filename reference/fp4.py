@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .formats import F32, pow2
+from .formats import F32, pow2, table_take
 
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 GROUP = 32
@@ -55,6 +55,13 @@ def fp4_magnitudes(data: Tensor, codes: Tensor) -> Tensor:
 
 def without_negative_zero(data: Tensor) -> Tensor:
     """The same values with every -0 nibble (0x8) as +0."""
-    low = torch.where(data & 0x0F == 0x08, 0, data & 0x0F)
-    high = torch.where(data & 0xF0 == 0x80, 0, data & 0xF0)
+    return table_take(_positive_zeros(), data)
+
+
+@cache
+def _positive_zeros() -> Tensor:
+    """uint8 [256]: a byte's pair with both zeros positive."""
+    code = torch.arange(256, dtype=torch.uint8)
+    low = torch.where(code & 0x0F == 0x08, 0, code & 0x0F)
+    high = torch.where(code & 0xF0 == 0x80, 0, code & 0xF0)
     return low | high

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -208,13 +209,17 @@ class K2(Ffn):
 
     def pushed(self) -> Tensor:
         """Every rank's partial as all ranks receive it."""
-        return torch.stack([rank.part for rank in self._back])
+        return torch.stack([rank.part for rank in self.backs])
+
+    @cached_property
+    def backs(self) -> tuple[RankBack, ...]:
+        """The attention back of every rank."""
+        kt, klen = self.keys()
+        return tuple(self.rank_back(r, kt, klen) for r in range(self.k2case.tp))
 
     def run_all(self) -> K2Outputs:
         """All stages on all ranks."""
-        kt, klen = self.keys()
-        self._back = tuple(self.rank_back(r, kt, klen) for r in range(self.k2case.tp))
-        return K2Outputs(kt, klen, self._back, self.run())
+        return K2Outputs(*self.keys(), self.backs, self.run())
 
 
 def k2_outputs(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -122,7 +123,31 @@ def layer_outputs(
     return LayerOutputs(k1, k2case, K2(k2case, weights.back, weights.ffn, sizes, order, exact).run_all())
 
 
-def handed_on(case: LayerCase, ffn: FfnOutputs) -> LayerCase:
+class AfterFfn(Protocol):
+    """The five tensors that a layer hands on (the reference's FfnOutputs, or a kernel's buffers)."""
+
+    @property
+    def out(self) -> Tensor: ...
+    @property
+    def res_out(self) -> Tensor: ...
+    @property
+    def post_out(self) -> Tensor: ...
+    @property
+    def comb_out(self) -> Tensor: ...
+    @property
+    def pre_out(self) -> Tensor: ...
+
+
+class AfterLayer(Protocol):
+    """A layer that ran, in the reference or on a device."""
+
+    @property
+    def k2case(self) -> K2Case: ...
+    @property
+    def ffn(self) -> AfterFfn: ...
+
+
+def handed_on(case: LayerCase, ffn: AfterFfn) -> LayerCase:
     """`case` with the five tensors that the layer before it hands over."""
     k1 = replace(
         case.k1, res_in=ffn.res_out, pend=ffn.out, post_in=ffn.post_out.to(F32),
@@ -131,7 +156,7 @@ def handed_on(case: LayerCase, ffn: FfnOutputs) -> LayerCase:
     return replace(case, k1=k1)
 
 
-def following(case: LayerCase, outputs: LayerOutputs, sizes: LayerSizes, index: bool = False) -> LayerCase:
+def following(case: LayerCase, outputs: AfterLayer, sizes: LayerSizes, index: bool = False) -> LayerCase:
     """The next layer's case in the same step: fed by this layer, with its own window cache.
 
     It reads the compressed cache that this layer's K2 read. Raises ValueError where the next layer reads

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from .draws import Draws
 from .ffn import FfnCase
 from .formats import F32, FLAVOURS, OCP
 from .front import key_table
-from .k1 import K1Outputs
 from .k2 import K2Case
 from .layer_sizes import LayerSizes
 from .records import RecordCache, empty_cache
@@ -35,6 +34,23 @@ SAME_IN_K1 = (
     "rows", "tp", "ratio", "window", "fp8", "seed", "swa_stride", "swa_block", "comp_block", "slot",
     "swa_idx", "swa_lens", "t2r", "topk", "comp_bt", "bt_stride", "pos", "cos_sin",
 )  # fmt: skip
+
+
+class AfterK1(Protocol):
+    """What K1 left on a rank, as K2 takes it (the reference's K1Outputs, or a kernel's buffers)."""
+
+    @property
+    def q(self) -> Tensor: ...
+    @property
+    def swa(self) -> Tensor: ...
+    @property
+    def res_out(self) -> Tensor: ...
+    @property
+    def post_out(self) -> Tensor: ...
+    @property
+    def comb_out(self) -> Tensor: ...
+    @property
+    def pre_out(self) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,7 @@ class LayerCase:
         """The compressed cache."""
         return RecordCache(self.comp, self.comp_stride, self.k1.comp_block, OCP)
 
-    def k2(self, after: Sequence[K1Outputs], keys_inside: bool = False) -> K2Case:
+    def k2(self, after: Sequence[AfterK1], keys_inside: bool = False) -> K2Case:
         """K2's inputs from what K1 left on every rank."""
         first = after[0]
         kt, klen = key_table(self.k1, LayerSizes.of(self.model, self.k1.tp))

@@ -62,11 +62,11 @@ class Expert:
 
     def up_values(self) -> Tensor:
         """float32 [2 I, D]: gate rows, then up rows."""
-        return torch.cat([fp4_values(self.w1, self.w1_s), fp4_values(self.w3, self.w3_s)])
+        return fp4_values(torch.cat([self.w1, self.w3]), torch.cat([self.w1_s, self.w3_s]))
 
     def up_magnitudes(self) -> Tensor:
         """float32 [2 I, D]."""
-        return torch.cat([fp4_magnitudes(self.w1, self.w1_s), fp4_magnitudes(self.w3, self.w3_s)])
+        return fp4_magnitudes(torch.cat([self.w1, self.w3]), torch.cat([self.w1_s, self.w3_s]))
 
     def down_values(self) -> Tensor:
         """float32 [D, I]."""
@@ -223,11 +223,14 @@ class SeededTensors:
 # ------------------------------------------------------------------ a layer's shares
 
 
+KEPT_EXPERTS, FEW_EXPERTS = 48, 4
+
+
 class WholeLayer:
     """Published tensors of one layer and the ranks' shares of them.
 
-    `dense` holds whole tensors by key; `expert` gives one whole routed expert (the last few are kept, since
-    every rank asks for the same ones in turn).
+    `dense` holds whole tensors by key; `expert` gives one whole routed expert. The last ones are kept, since
+    ranks and stages ask for the same ones in turn: a step of 6 rows selects 36 at most, of 19 MB each.
     """
 
     def __init__(
@@ -238,8 +241,14 @@ class WholeLayer:
         expert: Callable[[int], Expert],
     ) -> None:
         self.model, self.layer, self.dense = model, layer, dense
-        self.expert = lru_cache(maxsize=4)(expert)
+        self._fetch = expert
+        self.keep_experts(KEPT_EXPERTS)
         self.block = model.quantisation.weight_block[0]
+
+    def keep_experts(self, count: int) -> None:
+        """Keep what a step of `count` experts uses again: all, or of too many the last few (every loop
+        over experts has the ranks inside). Those kept until now are given back."""
+        self.expert = lru_cache(maxsize=count if count <= KEPT_EXPERTS else FEW_EXPERTS)(self._fetch)
 
     @property
     def draft(self) -> bool:

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from ..specs.schema import ModelSpec
 from .draws import Draws
-from .formats import F32, OCP, decode_table, pow2
+from .formats import F32, OCP, decode_table, pow2, table_take
 from .sizes import K1Sizes
 
 
 def dequantise(data: Tensor, codes: Tensor, block: int) -> Tensor:
     """float64 [N, K] of uint8 [N, K] and its codes [N / block, K / block]."""
     scale = pow2(codes.to(torch.int64) - 127).repeat_interleave(block, 1)
-    value = torch.take(decode_table(OCP), data.to(torch.int64))
+    value = table_take(decode_table(OCP), data)
     return torch.unflatten(value, 0, (-1, block)).mul_(scale[:, None]).flatten(0, 1)
 
 
@@ -36,7 +36,7 @@ def magnitudes(data: Tensor, codes: Tensor, block: int) -> Tensor:
     table = decode_table(OCP).abs()
     table = torch.where(table > 0, table.clamp_min(2.0**OCP.smallest_exponent), table).to(F32)
     scale = pow2(codes.to(torch.int64) - 127).to(F32).repeat_interleave(block, 1)
-    value = torch.take(table, data.to(torch.int64))
+    value = table_take(table, data)
     return torch.unflatten(value, 0, (-1, block)).mul_(scale[:, None]).flatten(0, 1)
 
 

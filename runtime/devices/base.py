@@ -21,7 +21,8 @@ class Launch:
 
     `arguments` are the kernel's arguments in ABI order: a tensor stands for its address, an int for
     itself. `regions` names byte ranges of a buffer ((label, offset, bytes), ...) for messages.
-    `stages` are PC ranges ((stage, low, high), ...) that counters are split by.
+    `stages` are PC ranges ((stage, low, high), ...) that counters are split by. `shared` names memory that
+    the kernel reaches through addresses it reads (peer buffers), which no argument names.
     """
 
     code: bytes
@@ -31,6 +32,7 @@ class Launch:
     writable: frozenset[str]
     regions: Mapping[str, Sequence[tuple[str, int, int]]] = field(default_factory=dict)
     stages: Sequence[tuple[str, int, int]] = ()
+    shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,4 +67,8 @@ class Device(Protocol):
 
     def launch(self, launch: Launch) -> Counters:
         """Run `launch` to its end on the tensors it names (in place)."""
+        ...
+
+    def launch_ranks(self, queues: Sequence[Sequence[Launch]]) -> list[list[Counters]]:
+        """Run one queue of launches a rank, in order; ranks run side by side and may drift apart."""
         ...

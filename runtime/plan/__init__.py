@@ -9,6 +9,7 @@ No torch, no FlyDSL, no float; nothing here knows a GPU's name.
 from ... import __version__ as __version__
 from .abi import Abi, Argument
 from .base import KernelPlan
+from .deployment import Deployed, check_deployment, deployment_reasons
 from .export import refusal_json, to_data, to_json
 from .ffn.launch import FfnPlan
 from .k1.launch import K1Plan
@@ -17,7 +18,7 @@ from .keylist import KeyListPlan
 from .keys import BadBuildId, BuildKey
 from .layer import LayerPlan, plan_layer
 from .planner import plan_ffn, plan_k1, plan_k2, plan_of
-from .support import SpecSet, key_reasons, nearest
+from .support import Routing, SpecSet, key_reasons, nearest, routing_reasons
 from .unsupported import Code, Reason, Unsupported
 from .width import WidthReport, width_report
 
@@ -27,6 +28,7 @@ __all__ = [
     "BadBuildId",
     "BuildKey",
     "Code",
+    "Deployed",
     "FfnPlan",
     "K1Plan",
     "K2Plan",
@@ -34,9 +36,12 @@ __all__ = [
     "KeyListPlan",
     "LayerPlan",
     "Reason",
+    "Routing",
     "SpecSet",
     "Unsupported",
     "WidthReport",
+    "check_deployment",
+    "deployment_reasons",
     "key_reasons",
     "nearest",
     "plan_ffn",
@@ -45,6 +50,7 @@ __all__ = [
     "plan_layer",
     "plan_of",
     "refusal_json",
+    "routing_reasons",
     "to_data",
     "to_json",
     "width_report",

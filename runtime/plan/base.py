@@ -64,6 +64,11 @@ class KernelPlan:
         """The tag of this launch; the FFN launch has K2's."""
         return self.tags["k1" if self.key.kind == "k1" else "k2"]
 
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether the launch is the last of its layer: it stores the next epoch."""
+        return any(s.name == "epoch" for s in self.stages)
+
 
 def longest_chain(sites: Sequence[Site]) -> int:
     """Hand-offs in a row on the longest path through the wait graph."""

@@ -136,15 +136,16 @@ def occupancy(stage: Stage, columns: int) -> list[int]:
 
 def handoffs(plan: KernelPlan) -> list[Handoff]:
     """Every region that a stage of the launch waits for, with what travels in it: data behind flags too."""
-    held = {r.name: r.bytes for r in plan.scratch.regions}
+    regions = list(plan.scratch.regions)
     peer = getattr(plan, "peer", None)
-    held |= {r.name: r.bytes for r in peer.regions.regions} if peer is not None else {}
-    found = []
+    regions += peer.regions.regions if peer is not None else ()
+    held, found = {r.name: r for r in regions}, []
     for site in plan.sites:
         travels = [site.region]
         if site.kind == "flags":
-            writes = plan.stage(site.producer).publishes
-            travels = [name for name in writes if name in held and name != site.region] or [site.region]
-        total = sum(held.get(name, plan.grid * 4) for name in travels)
+            writes = [held[name] for name in plan.stage(site.producer).publishes if name in held]
+            read = [r.name for r in writes if r.kind == "data" and site.stage in r.reader.split()]
+            travels = read or travels  # a flag may stand for an argument, as that of the key table does
+        total = sum(held[name].bytes if name in held else plan.grid * 4 for name in travels)
         found.append(Handoff(site.producer, site.stage, " ".join(travels), total, site.kind, site.space))
     return found

@@ -93,8 +93,11 @@ def peer_of(d: Dims, rows: int, limit: int) -> Peer:
     )
 
 
-def fits(build: str, layout: Scratch, needed: Iterable[Declared], what: str = "scratch layout") -> None:
-    """Nothing if every region that a build touches is in `layout`, large enough and of its kind.
+def fits(
+    build: str, layout: Scratch, needed: Iterable[Declared | Region], what: str = "scratch layout"
+) -> None:
+    """Nothing if every region that a build touches is in `layout`, large enough and of its kind (and, of a
+    `Region`, where the build has it).
 
     Raises Unsupported with all regions that are not, their bytes, and the region that would be written over.
     """

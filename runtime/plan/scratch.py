@@ -28,7 +28,8 @@ Load = Literal["plain", "device"]
 
 @dataclass(frozen=True)
 class Declared:
-    """What a launch asks of the layout. `index` is the element index as a formula of the writer's loops."""
+    """What a launch asks of the layout. `index` is the element index as a formula of the writer's loops,
+    `reader` the stages that read it (of a flag: the first that waits for it)."""
 
     name: str
     bytes: int
@@ -123,8 +124,9 @@ def _shared(placed: dict[str, Region], one: Declared) -> Region:
     return base
 
 
-def misfits(layout: Scratch, needed: Iterable[Declared]) -> list[str]:
-    """Regions that a build needs and the layout it was given lacks, holds too small or of another kind."""
+def misfits(layout: Scratch, needed: Iterable[Declared | Region]) -> list[str]:
+    """Regions that a build needs and the layout it was given lacks, holds too small or of another kind, or
+    elsewhere than a build that is laid out already."""
     held = {r.name: r for r in layout.regions}
     faults = []
     for one in needed:
@@ -138,6 +140,8 @@ def misfits(layout: Scratch, needed: Iterable[Declared]) -> list[str]:
             )
         elif region.kind != one.kind:
             faults.append(f"{one.name}: is {region.kind} in the layout and {one.kind} in the build")
+        elif isinstance(one, Region) and one.offset != region.offset:
+            faults.append(f"{one.name}: is at byte {region.offset} in the layout, {one.offset} in the build")
     return faults
 
 

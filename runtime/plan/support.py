@@ -8,11 +8,12 @@ from typing import Protocol
 
 from ...specs.schema import ArchSpec, ModelSpec
 from .dims import dims_of, shape_reasons
+from .ffn.limits import expert_reasons
 from .ffn.regions import ffn_regions
 from .keys import DEFAULT_RATIO, WITHOUT_RATIO, BuildKey
 from .layout import ffn_shape, fits, layer_layout
 from .unsupported import Code, Reason, Unsupported
-from .width import width_report
+from .width import layer_reasons, width_report
 
 KINDS = ("k1", "k2", "ffn", "keylist")
 """Kernel kinds, in the order in which a layer launches them (k2 and ffn are alternatives)."""
@@ -70,7 +71,16 @@ def key_reasons(specs: SpecSet, key: BuildKey) -> list[Reason]:
             )
         )
         reasons += shape_reasons(model, key.tp) if model is not None and key.tp > 0 else []
-    return reasons + (_row_reasons(model, arch, key) if model is not None else [])
+    if model is not None:
+        reasons += _expert_reasons(model, arch, key) + _row_reasons(model, arch, key)
+    return reasons
+
+
+def _expert_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason]:
+    """What the FFN half is not built for, where a build has one and can have a plan at all."""
+    if key.kind not in ("k2", "ffn") or key.tp not in arch.tp or layer_reasons(model, arch):
+        return []
+    return expert_reasons(model, arch, key.tp)
 
 
 @dataclass(frozen=True)

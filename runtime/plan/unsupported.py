@@ -34,10 +34,12 @@ class Code(StrEnum):
     DRAFT_UNKNOWN = "draft-unknown"
     NOT_OF_THIS_KIND = "not-of-this-kind"
     ROUTING_UNKNOWN = "routing-unknown"
+    KV_DTYPE_UNKNOWN = "kv-dtype-unknown"
     LAYOUT_MISFIT = "layout-misfit"
     MFMA_MISSING = "mfma-missing"
     LDS_TOO_SMALL = "lds-too-small"
     PASS_WIDTH_TOO_WIDE = "pass-width-too-wide"
+    K_BLOCK_UNFIT = "k-block-unfit"
 
     @property
     def about(self) -> str:
@@ -63,10 +65,12 @@ _ABOUT = {
     Code.DRAFT_UNKNOWN: "A draft build whose ratio or window no draft layer of the model has.",
     Code.NOT_OF_THIS_KIND: "The kernel kind does not depend on that part of the build id.",
     Code.ROUTING_UNKNOWN: "The layer's routing is not the one that the kernels compute.",
+    Code.KV_DTYPE_UNKNOWN: "The KV cache's records are not of the one format that kernels read and write.",
     Code.LAYOUT_MISFIT: "A region that the build uses is not in the layout it was given, or too small there.",
     Code.MFMA_MISSING: "The arch spec lists no matrix instruction that a stage could use.",
     Code.LDS_TOO_SMALL: "A stage needs more LDS than one workgroup may allocate, at any pass width.",
     Code.PASS_WIDTH_TOO_WIDE: "The pass width that the arch spec states does not fit.",
+    Code.K_BLOCK_UNFIT: "The routed gate/up cannot hold x in the K blocks that the arch spec states.",
 }
 
 

@@ -41,7 +41,7 @@ class Site:
     threads: int
     load_pairs: int  # adjacent pairs (or flags) of one load: 2 where a lane owns even columns
     batches: tuple[int, ...]  # loads of each poll batch of one lane
-    limit: int  # polls of one batch before the wait gives up
+    limit: int  # polls of one batch before the wait gives up; a test may take the hand-off out with 0
     all_tasks: bool  # waits for every task of the producer (every K1 site does)
     space: Space = "scratch"  # where the region lies
     ranks: int = 1  # ranks whose tasks are awaited

@@ -15,6 +15,7 @@ from ...specs.schema import ArchSpec, ModelSpec
 from .arith import cdiv
 from .dims import TILE_ROWS, Dims, dims_of, shape_reasons
 from .ffn.lds import deciding, moe_structs
+from .ffn.limits import block_reasons
 from .ffn.shape import ROUTER_PARTS, staging_of
 from .k1.lds import front_struct
 from .k1.stages import grid_reasons, wq_b_span
@@ -139,7 +140,7 @@ def layer_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
     if not reasons:
         reasons += residency_reasons(arch)
         reasons += grid_reasons(dims_of(model, arch.tp[0]), grid_of(arch))
-        reasons += _unit_reasons(model, arch)
+        reasons += _unit_reasons(model, arch) + block_reasons(model, arch)
     return list(dict.fromkeys(reasons))
 
 

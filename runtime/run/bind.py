@@ -5,7 +5,7 @@ Invariants
    every argument that is wrong, never a silent cast.
  - Outputs start filled with a pattern that no kernel writes (0xCB bytes: a large negative bf16, no
    NaN), so that an output which was not written cannot look right by luck.
- - Scratch and the epoch buffer start as the runner leaves them: zero, with the epoch of the case.
+ - Scratch, epoch words and peer buffers are the runner's and are given (group.py).
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from dataclasses import dataclass
 import torch
 
 from flymono.runtime.devices.base import Launch
-from flymono.runtime.plan import K1Plan
+from flymono.runtime.plan import KernelPlan
 from flymono.runtime.plan.abi import Argument
 from flymono.specs.findings import UserError
 
 UNWRITTEN = 0xCB
+RUNNERS = ("scratch", "epoch")
+"""Buffers that are written, and that mean something before a launch."""
 
 DTYPES: Mapping[str, torch.dtype] = {
     "bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8,
-    "e4m3fn": torch.uint8, "e4m3fnuz": torch.uint8,
+    "e4m3fn": torch.uint8, "e4m3fnuz": torch.uint8, "fp4x2": torch.uint8,
 }  # fmt: skip
 
 
@@ -56,7 +58,8 @@ def unwritten(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 def _problem(arg: Argument, value: torch.Tensor | int | None) -> str | None:
     """What is wrong with the value given for `arg`, or None."""
     if value is None:
-        return None if arg.written or not arg.used else "missing"
+        made = arg.written and arg.name not in RUNNERS
+        return None if made or not arg.used else "missing"
     if arg.type != "ptr":
         return None if isinstance(value, int) else f"a number is needed, got {value!r}"
     if not isinstance(value, torch.Tensor):
@@ -70,18 +73,14 @@ def _problem(arg: Argument, value: torch.Tensor | int | None) -> str | None:
     return None
 
 
-def _buffer(plan: K1Plan, arg: Argument) -> torch.Tensor | int:
+def _buffer(arg: Argument) -> torch.Tensor | int:
     """What the runner allocates for an argument that no case gives."""
-    if arg.name == "scratch":
-        return torch.zeros(plan.scratch.total, dtype=torch.uint8)
-    if arg.name == "epoch":
-        return torch.zeros(arg.shape, dtype=torch.int32)
-    if arg.name == "tl" and not arg.used:
+    if not arg.used and (arg.type != "ptr" or arg.name == "tl"):
         return 0
     return unwritten(arg.shape, DTYPES[arg.dtype]) if arg.used else torch.zeros(4, dtype=torch.int32)
 
 
-def bind(plan: K1Plan, given: Mapping[str, torch.Tensor | int]) -> Bound:
+def bind(plan: KernelPlan, given: Mapping[str, torch.Tensor | int]) -> Bound:
     """Complete `given` (inputs, weights, metadata by ABI name) with outputs, scratch and epoch.
 
     Raises BindError with every argument whose dtype, layout, size or presence is wrong.
@@ -90,13 +89,17 @@ def bind(plan: K1Plan, given: Mapping[str, torch.Tensor | int]) -> Bound:
     problems = [f"{a.name}: {p}" for a in arguments if (p := _problem(a, given.get(a.name)))]
     if problems:
         raise BindError("the launch arguments do not fit the ABI:\n  " + "\n  ".join(problems))
-    values = {a.name: given[a.name] if a.name in given else _buffer(plan, a) for a in arguments}
+    values = {a.name: given[a.name] if a.name in given else _buffer(a) for a in arguments}
     return Bound(values, frozenset(a.name for a in arguments if a.written))
 
 
 def to_launch(
-    plan: K1Plan, bound: Bound, code: bytes, kernel: str, stages: tuple[tuple[str, int, int], ...]
-) -> Launch:
-    """The launch of `bound` on a device, with the plan's region names for messages."""
-    regions = {"scratch": [(r.name, r.offset, r.bytes) for r in plan.scratch.regions]}
-    return Launch(code, kernel, plan.grid, tuple(bound.values.items()), bound.writable, regions, stages)
+    plan: KernelPlan, bound: Bound, code: bytes, kernel: str, stages: tuple[tuple[str, int, int], ...],
+    shared: Mapping[str, torch.Tensor],
+) -> Launch:  # fmt: skip
+    """The launch of `bound` on a device, with the plan's region names for messages; `shared` as in Launch."""
+    named = [(r.name, r.offset, r.bytes) for r in plan.scratch.regions]
+    regions = {"scratch": named} if named else {}
+    return Launch(
+        code, kernel, plan.grid, tuple(bound.values.items()), bound.writable, regions, stages, shared
+    )

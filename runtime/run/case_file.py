@@ -37,6 +37,15 @@ def _same(published: torch.Tensor, copy: torch.Tensor | int) -> bool:
 
 def restore(plan: K1Plan, saved: folder.Saved) -> tuple[K1Case, K1Weights]:
     """The case and the weights of a folder; FolderError lists what is missing."""
+    published = {f.name: f.name for f in fields(K1Weights) if f.name != "block"}
+    published = {n: _PUBLISHED + n if _PUBLISHED + n in saved.values else n for n in published}
+    case = restore_case(plan, saved, published)
+    return case, K1Weights(**{n: saved.values[stored] for n, stored in published.items()})  # type: ignore[arg-type]
+
+
+def restore_case(plan: K1Plan, saved: folder.Saved, also: Mapping[str, str] | None = None) -> K1Case:
+    """The case of a folder. FolderError lists everything that is missing or wrong, in the values `also`
+    ({argument: stored name}) too."""
     key = plan.key
     stated = {
         "rows": key.rows, "tp": key.tp, "ratio": key.ratio, "fold": key.fold, "index": key.index,
@@ -44,21 +53,22 @@ def restore(plan: K1Plan, saved: folder.Saved) -> tuple[K1Case, K1Weights]:
         "rank": saved.facts.get("rank", 0), "seed": saved.facts.get("seed", 0),
     }  # fmt: skip
     names = [f.name for f in fields(K1Case) if f.name not in stated]
-    published = {f.name: f.name for f in fields(K1Weights) if f.name != "block"}
-    published = {n: _PUBLISHED + n if _PUBLISHED + n in saved.values else n for n in published}
-    missing = [n for n in (*names, *published.values()) if n not in saved.values]
-    faults = [f"{n} is missing" for n in missing]
+    wanted = {n: n for n in names} | dict(also or {})
+    faults = [f"{n} is missing" for n in wanted.values() if n not in saved.values]
     faults += [
         f"{stored}: {fault}"
-        for name, stored in {**{n: n for n in names}, **published}.items()
+        for name, stored in wanted.items()
         if stored in saved.values and (fault := _fault(plan, name, saved.values[stored]))
     ]
-    faults = faults or _geometry(plan, saved)
+    refuse(key.id, faults or _geometry(plan, saved))
+    return K1Case(**stated, **{n: saved.values[n] for n in names})  # type: ignore[arg-type]
+
+
+def refuse(build: str, faults: list[str]) -> None:
+    """FolderError with every fault, if there is any."""
     if faults:
-        what = f"the inputs are not those of {key.id}:" + "".join(f"\n  {fault}" for fault in faults)
+        what = f"the inputs are not those of {build}:" + "".join(f"\n  {fault}" for fault in faults)
         raise folder.FolderError(what, fix="write the folder again with --save")
-    case = K1Case(**stated, **{n: saved.values[n] for n in names})  # type: ignore[arg-type]
-    return case, K1Weights(**{n: saved.values[stored] for n, stored in published.items()})  # type: ignore[arg-type]
 
 
 def _fault(plan: K1Plan, name: str, value: torch.Tensor | int) -> str | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from flymono.reference.formula import terms_of
 from flymono.reference.sizes import K1Sizes, SumOrder
@@ -28,7 +29,35 @@ GRID = 256
 _OF_A_FOLDER = ("tp", "ratio", "fold", "index", "window", "layer", "weights")
 
 
-def check_surroundings(options: Options, specs: Specs, device: dict[str, object]) -> None:
+class Surroundings(Protocol):
+    """What the options of every run have: where it runs and what it writes."""
+
+    @property
+    def arch(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def order(self) -> str: ...
+    @property
+    def mfma(self) -> str: ...
+    @property
+    def trans(self) -> str: ...
+    @property
+    def check(self) -> bool: ...
+    @property
+    def save(self) -> Path | None: ...
+    @property
+    def report(self) -> Path | None: ...
+
+
+def device_options(options: Surroundings) -> dict[str, object]:
+    """The emulator's options that differ from its defaults."""
+    stated = {"order": options.order, "mfma": options.mfma, "trans": options.trans, "check": options.check}
+    defaults = {"order": "linear", "mfma": "exact", "trans": "exact", "check": True}
+    return {"seed": options.seed} | {k: v for k, v in stated.items() if v != defaults[k]}
+
+
+def check_surroundings(options: Surroundings, specs: Specs, device: dict[str, object]) -> None:
     """Raise what is wrong with the device's options and with the places that are written at the end."""
     checks: list[Callable[[], object]] = []
     if options.arch in specs.arch:

@@ -18,7 +18,9 @@ from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.run import case_file, checks, folder, html, k1, table
 from flymono.runtime.run.bind import bind
+from flymono.runtime.run.group import Group, Kernel
 from flymono.runtime.run.result import RunResult
+from flymono.runtime.run.results import result_of
 from flymono.runtime.run.steps import Steps
 from flymono.runtime.weights import read_k1_weights, seeded_file
 from flymono.specs import Specs, load
@@ -136,39 +138,37 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     with steps.step("read specs and weights, plan"):
         ready = checked(options, specs or load())
         given = k1.arguments_of(ready.plan, ready.case, ready.weights)
-        bind(ready.plan, given)  # an argument that does not fit is told before anything is compiled
+        bind(
+            ready.plan, {**given, **Group.of([ready.plan], 1).arguments(0)}
+        )  # an argument that does not fit is told before anything is compiled
     plan = ready.plan
     steps.title = plan.key.id
     with steps.step("generate, compile, check"):
         artefact = api.build(plan.key, ready.specs)
-    device = EmulatorDevice(ready.specs.arch[plan.key.arch], device_options(options), progress=steps.count)
+    device = EmulatorDevice(
+        ready.specs.arch[plan.key.arch], checks.device_options(options), progress=steps.count
+    )
     if options.save is not None:
         case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
     with steps.step(f"execute on {plan.grid} workgroups"):
-        done = k1.launch(plan, artefact, device, given)
+        done = k1.launch(plan, artefact, device, given, seed=options.seed)
     if options.save is not None:
         folder.save(options.save, "outputs", plan.key.id, done.outputs(plan), {})
     numerics = ready.specs.numerics[plan.key.kind]
     with steps.step("compare with the reference"):
         verdicts = k1.judge(plan, ready.case, ready.weights, ready.model, numerics, done)
-    return k1.result_of(plan, artefact, device.name, options.seed, ready.source, done, verdicts)
+    kernel = Kernel(plan, artefact, (given,))
+    return result_of(kernel, device.name, options.seed, ready.source, [done], verdicts)
 
 
 def checked(options: Options, specs: Specs) -> Prepared:
     """`prepare`, with everything else that can be known to be wrong now reported beside what it raises."""
     ready: list[Prepared] = []
     check_all(
-        lambda: checks.check_surroundings(options, specs, device_options(options)),
+        lambda: checks.check_surroundings(options, specs, checks.device_options(options)),
         lambda: ready.append(prepare(options, specs)),
     )
     return ready[0]
-
-
-def device_options(options: Options) -> dict[str, object]:
-    """The emulator's options that differ from its defaults."""
-    stated = {"order": options.order, "mfma": options.mfma, "trans": options.trans, "check": options.check}
-    defaults = {"order": "linear", "mfma": "exact", "trans": "exact", "check": True}
-    return {"seed": options.seed} | {k: v for k, v in stated.items() if v != defaults[k]}
 
 
 def run_and_print(options: Options) -> bool:

@@ -24,6 +24,7 @@ class ArgumentTraffic:
     requested: int
     unique: int
     stored: int
+    planned_unique: int = 0  # bytes that the plan has loaded, each once
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class RunResult:
     spans: tuple[StageSpan, ...]
     waits: tuple[tuple[str, str, str], ...]  # producer stage, consumer stage, region
     digests: Mapping[str, str]  # output name -> sha256 of its bytes
+    rank_stages: tuple[Mapping[str, int], ...] = ()  # executed instructions by stage, a mapping a rank
+    ranks: int = 1  # that ran side by side: instructions are all of theirs, bytes and spans the first one's
 
     @property
     def ok(self) -> bool:

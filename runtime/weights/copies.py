@@ -27,7 +27,7 @@ CODE_LIMIT = 250  # codes from here on leave no room for the shift and for a ker
 SHOWN = 8  # blocks named a tensor; the rest is counted
 
 
-def _blocks_with(bad: Tensor, block: int) -> list[tuple[int, int]]:
+def blocks_with(bad: Tensor, block: int) -> list[tuple[int, int]]:
     """(row, column) of the blocks of a boolean [N, K] that hold a True."""
     rows, columns = (-n % block for n in bad.shape)
     padded = torch.nn.functional.pad(bad, (0, columns, 0, rows))
@@ -35,7 +35,8 @@ def _blocks_with(bad: Tensor, block: int) -> list[tuple[int, int]]:
     return [(int(r), int(c)) for r, c in torch.nonzero(grid)]
 
 
-def _named(tensor: str, blocks: list[tuple[int, int]], what: str) -> list[WeightFinding]:
+def named_blocks(tensor: str, blocks: list[tuple[int, int]], what: str) -> list[WeightFinding]:
+    """A finding for each of the first blocks, and one that counts the others."""
     fix = "use weights whose dense linears are finite and whose codes are below 250, as in the release"
     named = [
         WeightFinding("weight copy", tensor, f"block [{row}, {column}] {what}", fix)
@@ -49,13 +50,16 @@ def _named(tensor: str, blocks: list[tuple[int, int]], what: str) -> list[Weight
     )
 
 
-def _refusals(name: str, data: Tensor, codes: Tensor, block: int) -> list[WeightFinding]:
-    """Why a linear has no exact FNUZ form."""
+def fnuz_refusals(
+    name: str, data: Tensor, codes: Tensor, block: int, codes_name: str = ""
+) -> list[WeightFinding]:
+    """Why a linear of OCP bytes [N, K] and codes [N / block, K / block] has no exact FNUZ form."""
     nan = (data & 0x7F) == OCP.nan
     high = [(int(r), int(c)) for r, c in torch.nonzero(codes >= CODE_LIMIT)]
     nan_text = "holds an OCP NaN byte (0x7F or 0xFF), which FNUZ would read as a number"
     high_text = f"has a scale code of {CODE_LIMIT} or more: code > {CODE_LIMIT - 1} cannot be raised by 1"
-    return _named(name, _blocks_with(nan, block), nan_text) + _named(f"{name}_s", high, high_text)
+    found = named_blocks(name, blocks_with(nan, block), nan_text)
+    return found + named_blocks(codes_name or f"{name}_s", high, high_text)
 
 
 def recode(data: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,9 +109,15 @@ def dense_copies(
     where a copy would not hold the same values.
     """
     if fp8 == "fnuz":
-        refusals = [f for name, pair in linears.items() for f in _refusals(name, *pair, block)]
+        refusals = [f for name, pair in linears.items() for f in fnuz_refusals(name, *pair, block)]
         if refusals:
             raise WeightsError(refusals)
+    return encoded(linears, fp8, layout)
+
+
+def encoded(linears: Mapping[str, tuple[Tensor, Tensor]], fp8: Flavour, layout: Layout) -> dict[str, Tensor]:
+    """As `dense_copies`, of linears that `fnuz_refusals` has nothing against."""
+    if fp8 == "fnuz":
         linears = {name: recode(*pair) for name, pair in linears.items()}
     if layout == "tile_major":
         neutral = 127 + (fp8 == "fnuz")

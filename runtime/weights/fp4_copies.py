@@ -10,7 +10,7 @@ a buffer that is mapped on demand takes no memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -179,9 +179,12 @@ def routed_refusals(
     return findings
 
 
-def empty_routed(sizes: LayerSizes, layout: Layout) -> dict[str, Tensor]:
-    """w13, w13_s, w2, w2_s of no expert."""
-    return {name: lazily_zero(shape) for name, shape in shapes(sizes, layout).items()}
+def empty_routed(sizes: LayerSizes, layout: Layout, device: torch.device | None = None) -> dict[str, Tensor]:
+    """w13, w13_s, w2, w2_s of no expert; in host memory their pages are mapped on demand."""
+    if device is None or device.type == "cpu":
+        return {name: lazily_zero(shape) for name, shape in shapes(sizes, layout).items()}
+    made = shapes(sizes, layout).items()
+    return {name: torch.zeros(shape, dtype=torch.uint8, device=device) for name, shape in made}
 
 
 def write_routed(
@@ -194,6 +197,21 @@ def write_routed(
         parts = _tile_major(expert, fp8) if layout == "tile_major" else _row_major(expert, sizes)
         for name, part in parts.items():
             out[name].reshape(sizes.experts, *part.shape)[number].copy_(part)
+
+
+def routed_of_ranks(
+    ranks: Sequence[Experts], selected: Iterable[int], sizes: LayerSizes, fp8: Flavour, layout: Layout
+) -> tuple[list[dict[str, Tensor]], list[WeightFinding]]:
+    """`routed_copies` of all ranks, an expert at a time on all of them, since a rank's share is cut from the
+    whole expert; with the findings, under which the copies are worth nothing."""
+    out, findings = [empty_routed(sizes, layout) for _ in ranks], _shape_refusals(sizes, layout)
+    for number in sorted(set(selected)):
+        for experts, copies in zip(ranks, out, strict=True):
+            found = routed_refusals(experts, [number], sizes, fp8, layout) if not findings else []
+            findings += found
+            if not findings:
+                write_routed(copies, experts, [number], sizes, fp8, layout)
+    return out, findings
 
 
 def routed_copies(

@@ -58,23 +58,43 @@ class PublishedExperts:
         return Expert(**{leaf: read_rows(self._homes[f"{number}/{leaf}"], t) for leaf, t in own.items()})
 
 
-def read_layer(source: Path, model: ModelSpec, layer: int) -> WholeLayer:
-    """A layer's weights in the published encoding. Raises WeightsError with every finding in the dense
-    tensors and in the experts that are there; ValueError for a layer that the model does not have.
-    """
-    source, dense = Path(source), dense_tensors(model, layer)
+def _located(
+    source: Path, model: ModelSpec, layer: int
+) -> tuple[dict[str, Header], PublishedExperts | None, list[WeightFinding]]:
+    """Files of the dense tensors, the experts that are there, and what is wrong with either."""
     findings: list[WeightFinding] = []
     homes: dict[str, Header] = {}
     experts: PublishedExperts | None = None
     try:
-        homes = locate(source, dense)
+        homes = locate(source, dense_tensors(model, layer))
     except WeightsError as error:
         findings += error.findings
     try:
         experts = PublishedExperts(source, model, layer)
     except WeightsError as error:
         findings += [f for f in error.findings if f not in findings]
+    return homes, experts, findings
+
+
+def check_layer_weights(source: Path, model: ModelSpec, layer: int, selected: Iterable[int] = ()) -> None:
+    """WeightsError with every finding about a layer and the `selected` experts; only headers are read."""
+    _, experts, findings = _located(Path(source), model, layer)
+    if experts is not None:
+        try:
+            experts.require(selected)
+        except WeightsError as error:
+            findings += error.findings
+    if findings:
+        raise WeightsError(findings)
+
+
+def read_layer(source: Path, model: ModelSpec, layer: int) -> WholeLayer:
+    """A layer's weights in the published encoding. Raises WeightsError with every finding in the dense
+    tensors and in the experts that are there; ValueError for a layer that the model does not have.
+    """
+    homes, experts, findings = _located(Path(source), model, layer)
     if findings or experts is None:
         raise WeightsError(findings)
+    dense = dense_tensors(model, layer)
     tensors = {key: read_rows(homes[key], tensor) for key, tensor in dense.items()}
     return WholeLayer(model, layer, tensors, experts.expert)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ...reference.layer_weights import seeded_layer
+from ...reference.layer_weights import WholeLayer, seeded_layer
 from ...specs.schema import ModelSpec
 from .published import dense_tensors, expert_tensors
 from .seeded import as_stored, write_whole
@@ -23,12 +23,17 @@ def make_layer_file(
     path: Path, model: ModelSpec, layer: int, seed: int = 0, experts: Iterable[int] = ()
 ) -> Path:
     """Write the published tensors of a seeded layer with the given routed experts. Raises WeightsError."""
-    whole = seeded_layer(model, layer, seed)
-    stored: dict[str, Tensor] = as_stored(dense_tensors(model, layer), whole.dense)
     numbers = sorted(set(experts))
-    for number in numbers:
+    made = f"seed {seed}, layer {layer}, layer recipe {LAYER_RECIPE}, experts {numbers}"
+    return save_layer(path, seeded_layer(model, layer, seed), numbers, made)
+
+
+def save_layer(path: Path, whole: WholeLayer, experts: Iterable[int], made: str) -> Path:
+    """Write a layer's published tensors with the given routed experts. Raises WeightsError."""
+    model, layer = whole.model, whole.layer
+    stored: dict[str, Tensor] = as_stored(dense_tensors(model, layer), whole.dense)
+    for number in sorted(set(experts)):
         stored |= as_stored(expert_tensors(model, layer, number), vars(whole.expert(number)))
     size = sum(t.numel() * t.element_size() for t in stored.values())
     fix = f"free some space (this file has {size / 1e6:.0f} MB) or choose another folder"
-    made = f"seed {seed}, layer {layer}, layer recipe {LAYER_RECIPE}, experts {numbers}"
     return write_whole(path, stored, made, fix)

@@ -78,10 +78,22 @@ def test_show_derives_width_and_rows(
 
 
 def test_show_with_an_edited_budget(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """131072 bytes still hold 16 rows a pass; 98304 do not, and the stage that keeps 13 out is named."""
     edit(copied / "arch/gfx950.yaml", "lds_bytes: 163840", "lds_bytes: 131072")
     assert run("show", "gfx950", "--specs", str(copied)) == 0
-    width = int(capsys.readouterr().out.partition("# pass width ")[2].split()[0])
-    assert 6 < width < 16
+    assert "# pass width 16 (auto): the MFMA has 16 columns" in capsys.readouterr().out
+    edit(copied / "arch/gfx950.yaml", "lds_bytes: 131072", "lds_bytes: 98304")
+    assert run("show", "gfx950", "--specs", str(copied)) == 0
+    assert "# pass width 12 (auto): at 13 rows a pass FFN moe" in capsys.readouterr().out
+
+
+def test_a_k_block_that_does_not_fit_is_refused_at_its_key(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(copied / "arch/gfx942.yaml", "expert_k_block: 1024", "expert_k_block: 512")
+    assert run("check", "--specs", str(copied)) == 2
+    err = capsys.readouterr().err
+    assert "arch/gfx942.yaml:50:" in err and "PLAN_REFUSES" in err and "state 1024 or whole" in err
 
 
 def test_show_resolved_reads_back(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,6 +109,22 @@ def test_build_lists_shipped_builds_and_takes_filters(capsys: Output) -> None:
     assert set(some) <= set(every)
 
 
+def test_a_whole_id_is_one_build(capsys: Output) -> None:
+    """Shipped or not, and although it is a part of the ids of -s12 and -s18."""
+    assert run("build", "--list", "dsv41_ffn-gfx942-tp4-s1", "dsv41_keylist-gfx942-tp4-s6-r2") == 0
+    assert capsys.readouterr().out.split() == ["dsv41_ffn-gfx942-tp4-s1", "dsv41_keylist-gfx942-tp4-s6-r2"]
+    assert run("build", "--list", "dsv41_ffn-gfx942") == 0
+    assert len(capsys.readouterr().out.split()) == 12
+
+
+def test_all_builds_without_a_plan_are_named_at_once(tmp_path: Path, capsys: Output) -> None:
+    wrong = ("dsv41_keylist-gfx942-tp4-s6-r0", "dsv41_ffn-gfx950-tp2-s49")
+    assert run("build", "--out", tmp_path, *wrong) == 2
+    said = capsys.readouterr().err
+    assert all(f"{build} is not supported" in said for build in wrong)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_build_json_has_the_figures_and_a_second_run_is_cached(k1_store: Path, capsys: Output) -> None:
     assert run("build", "--json", "--out", k1_store, ID942, ID950) == 0

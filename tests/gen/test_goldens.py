@@ -52,7 +52,7 @@ def test_the_outputs_are_the_golden_ones(name: str, specs: Specs, golden: Golden
     key = BuildKey.parse(name)
     ready = prepare(Options(arch=key.arch, tp=key.tp, rows=key.rows), specs)
     device = EmulatorDevice(specs.arch[key.arch], {"seed": 0})
-    given = k1.arguments_of(ready.plan, ready.case, ready.weights, 3)
+    given = k1.arguments_of(ready.plan, ready.case, ready.weights)
     done = k1.launch(ready.plan, build(key, specs, k1_store), device, given)
     outputs = {
         n: t.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
@@ -67,4 +67,4 @@ def test_no_golden_is_left_over(repo: Path) -> None:
     allowed = {f"{name}.{kind}" for name in goldens.MATRIX for kind in KINDS}
 
     assert {p.name for p in folder.iterdir()} <= allowed
-    assert sum(p.stat().st_size for p in folder.iterdir()) < 400_000, "goldens stay small"
+    assert sum(p.stat().st_size for p in folder.iterdir()) < 500_000, "goldens stay small"

@@ -16,6 +16,7 @@ from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey
 from flymono.runtime.run import k1
 from flymono.runtime.run.command import Options, Prepared, prepare
+from flymono.runtime.run.group import Launched
 from flymono.specs import load
 
 VARIANTS = tuple(
@@ -57,7 +58,7 @@ class Ran:
 
     ready: Prepared
     artefact: Artefact
-    done: k1.Launched
+    done: Launched
 
     @property
     def outputs(self) -> dict[str, torch.Tensor]:
@@ -78,8 +79,8 @@ def device_of(ready: Prepared, **how: object) -> EmulatorDevice:
 def launch(ready: Prepared, artefact: Artefact | None = None, epoch: int = 3, **how: object) -> Ran:
     """Launch a prepared case once."""
     artefact = artefact or api.build(ready.plan.key, ready.specs)
-    given = k1.arguments_of(ready.plan, ready.case, ready.weights, epoch)
-    return Ran(ready, artefact, k1.launch(ready.plan, artefact, device_of(ready, **how), given))
+    given = k1.arguments_of(ready.plan, ready.case, ready.weights)
+    return Ran(ready, artefact, k1.launch(ready.plan, artefact, device_of(ready, **how), given, epoch))
 
 
 def run(build: str, **how: object) -> Ran:

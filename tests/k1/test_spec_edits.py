@@ -27,10 +27,11 @@ def edited(tmp_path: Path, arch: str, old: str, new: str) -> Path:
 
 
 def test_a_smaller_lds_gives_a_narrower_pass_and_right_results(tmp_path: Path) -> None:
-    specs = load(edited(tmp_path, "gfx950", "lds_bytes: 163840", "lds_bytes: 131072"))
-    for rows in (6, 12):
+    """12 rows a pass: one pass, then two of which the last is ragged."""
+    specs = load(edited(tmp_path, "gfx950", "lds_bytes: 163840", "lds_bytes: 98304"))
+    for rows, passes in ((6, 1), (13, 2)):
         ready = prepare(options(build_id("gfx950", 2, rows)), specs)
-        assert ready.plan.passes.width == 11
+        assert (ready.plan.passes.width, ready.plan.passes.count) == (12, passes)
         assert wrong(launch(ready).verdicts()) == []
 
 

@@ -1,4 +1,4 @@
-"""The FFN launch on all ranks of a group, run on a reference case whose picks fall on a few experts, and judged."""
+"""The FFN launch on all ranks of a group, on a reference case whose picks fall on a few experts, judged."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _rest(plan: FfnPlan, mine: dict[str, Any]) -> dict[str, Any]:
 def launch(
     one: Group, made: Artefact, times: int = 1, grids: Sequence[int] = (), **options: Any
 ) -> list[LaunchResult]:
-    """All ranks side by side, `times` launches each; the results of the first. `grids`: workgroups of each rank."""
+    """All ranks side by side, `times` launches each; results of the first. `grids`: a rank's workgroups."""
     plan, code = one.plan, CodeObject(made.hsaco)
     device = Emulator(plan.key.arch, **options)
     device.register("peers", one.table, writable=False)

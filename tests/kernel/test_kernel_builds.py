@@ -22,6 +22,26 @@ BUILDS = [
     for i, (place, all_rows) in enumerate(ROWS.items())
     for j, rows in enumerate(all_rows)
 ]
+# K2 and the FFN launch where their code changes: a pass more, the widest step, drafts. Every row count is
+# the business of bench/every_width.py (docs/figures.md).
+WHOLE = [
+    "dsv41_k2-gfx942-tp4-s1-r1",
+    "dsv41_k2-gfx942-tp4-s18-r2",
+    "dsv41_k2-gfx942-tp4-s42-r0",
+    "dsv41_k2-gfx942-tp4-s35-r0-draft",
+    "dsv41_k2-gfx950-tp2-s9-r2-index",
+    "dsv41_k2-gfx950-tp4-s17-r1",
+    "dsv41_k2-gfx950-tp2-s48-r0-draft",
+    "dsv41_ffn-gfx942-tp4-s42",
+    "dsv41_ffn-gfx942-tp4-s17-draft",
+    "dsv41_ffn-gfx950-tp2-s48",
+    "dsv41_ffn-gfx950-tp4-s33-draft",
+]
+# The public implementation's figures at 6 rows: (VGPRs, LDS bytes, instructions).
+PUBLIC = {
+    "dsv41_k2-gfx942-tp4-s6-r2": (213, 57216, 17357),
+    "dsv41_k2-gfx950-tp2-s6-r2": (252, 89792, 12815),
+}
 
 
 @pytest.mark.slow
@@ -34,3 +54,22 @@ def test_build(name: str, store: Store, compiler: Compiler) -> None:
     artefact, _ = build(unit_of(small.SPECS, BuildKey.parse(name)), Settings(store), compiler)
     assert artefact.resources.vgprs <= 256
     assert artefact.resources.instructions < 3000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_build_of_a_half_or_a_whole(name: str, store: Store, compiler: Compiler) -> None:
+    """The same checks; a wave has at most the registers of two a SIMD."""
+    artefact, _ = build(unit_of(small.SPECS, BuildKey.parse(name)), Settings(store), compiler)
+    assert artefact.resources.vgprs <= 256
+    assert artefact.manifest["unchecked"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLIC)
+def test_k2_is_smaller_than_the_public_kernel(name: str, store: Store, compiler: Compiler) -> None:
+    figures = build(unit_of(small.SPECS, BuildKey.parse(name)), Settings(store), compiler)[0].resources
+    vgprs, lds, instructions = PUBLIC[name]
+    assert figures.vgprs <= vgprs
+    assert figures.lds_bytes <= lds
+    assert figures.instructions <= 0.6 * instructions

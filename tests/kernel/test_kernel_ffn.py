@@ -1,4 +1,4 @@
-"""The FFN launch as a whole: its figures, right results on all ranks, its traffic, any order, a lost hand-off."""
+"""The FFN launch as a whole: figures, right results on all ranks, traffic, any order, a lost hand-off."""
 
 from __future__ import annotations
 

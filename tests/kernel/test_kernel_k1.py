@@ -23,6 +23,7 @@ from flymono.reference.case import make_case
 from flymono.reference.weights import random_weights
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.run.bind import Bound, bind
+from flymono.runtime.run.group import Group
 from flymono.runtime.run.k1 import arguments_of
 
 # The public implementation's figures at 6 rows, ratio 2, fold: (VGPRs, LDS bytes, instructions).
@@ -54,7 +55,7 @@ def _bound(plan: K1Plan, seed: int = 1) -> Bound:
         model, rows=key.rows, tp=key.tp, ratio=key.ratio, fold=key.fold, index=key.index, window=key.window,
         seed=seed, fp8=plan.strategy.fp8,
     )  # fmt: skip
-    return bind(plan, arguments_of(plan, case, _weights(key.tp)))  # type: ignore[arg-type]
+    return bind(plan, {**arguments_of(plan, case, _weights(key.tp)), **Group.of([plan], 1).arguments(0)})  # type: ignore[arg-type]
 
 
 def _launch(plan: K1Plan, artefact: Artefact, bound: Bound, grid: int = 0, **options: object) -> LaunchResult:

@@ -29,6 +29,8 @@ KEYS = [
     "dsv41_k2-gfx950-tp2-s6-r2-timeline",
     "dsv41_k2-gfx950-tp4-s48-r1-index",
     "dsv41_ffn-gfx942-tp4-s6",
+    "dsv41_keylist-gfx942-tp4-s6-r2",
+    "dsv41_keylist-gfx942-tp4-s42-r1",
 ]
 FLAGS = {"key.timeline", "key.index", "key.fold", "plan.attention.early_wo_b"}
 

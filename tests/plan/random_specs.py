@@ -20,7 +20,8 @@ TP_SIZES = st.sampled_from([(1,), (2,), (4,), (8,), (1, 2), (2, 4), (4, 8), (2, 
 def archs(draw: st.DrawFn, tp: tuple[int, ...]) -> ArchSpec:
     """Either MFMA strategy, 64 to 400 compute units, 24 to 256 KiB of LDS, lines of 64 to 256 bytes."""
     base = SPECS.arch[draw(st.sampled_from(["gfx942", "gfx950"]))]
-    k_block: Any = draw(st.sampled_from(["whole", "whole", 256, 1280]))
+    blocks: list[Any] = ["whole", "whole", 1024, 1024, 2048, 512]
+    k_block = draw(st.sampled_from(blocks if base.gemv.expert_k_block != "whole" else ["whole"]))
     width: Any = draw(st.one_of(st.just("auto"), st.just("auto"), st.integers(1, 16)))
     limit: Any = draw(st.one_of(st.just("auto"), st.just("auto"), st.integers(1, 64)))
     units = draw(st.one_of(st.integers(256, 400), st.integers(64, 1100)))
@@ -55,7 +56,7 @@ def models(draw: st.DrawFn, tp: tuple[int, ...]) -> ModelSpec:
         update={
             "experts": 64 * draw(st.integers(1, 8)),
             "experts_per_token": draw(st.integers(1, 8)),
-            "intermediate": most * 32 * draw(st.integers(1, 40)),
+            "intermediate": most * 64 * draw(st.integers(1, 20)),
         }
     )
     drafts = {"experts": 64 * draw(st.integers(1, 3)), "experts_per_token": draw(st.integers(1, 3))}
@@ -63,7 +64,7 @@ def models(draw: st.DrawFn, tp: tuple[int, ...]) -> ModelSpec:
     indexer = base.indexer.model_copy(update={"topk": 64 * draw(st.integers(1, 16))})
     return base.model_copy(
         update={
-            "hidden": 256 * draw(st.integers(1, 28)),
+            "hidden": draw(st.sampled_from([1024, 1024, 1024, 256])) * draw(st.integers(1, 7)),
             "attention": attention,
             "moe": moe,
             "draft": base.draft.model_copy(update=drafts),

@@ -145,13 +145,12 @@ def test_a_layer_is_drawn() -> None:
     """A line a stage with its tasks, a line a hand-off with its bytes, one launch after the other."""
     code, text = run("plan", "layer", "--arch", "gfx942", "--rows", "6", "--layer", "20")
     lines = text.splitlines()
-    assert code == 0 and "launches: dsv41_k1-gfx942-tp4-s6-r1-index, dsv41_keylist-gfx942-tp4-s6-r1" in text
-    (slice_line, _) = [line for line in lines if line.startswith("slice ")]
-    assert slice_line == f"slice         160 |{'1' * 40}{' ' * 24}|"
-    assert any(
-        line.endswith("v wo_b -> slice: attn, 491,520 bytes behind pairs, peer buffer") for line in lines
-    )
-    assert any("36 distinct experts" in line for line in lines) and "layer: " in lines[-1]
+    assert code == 0 and "launches       dsv41_k1-gfx942-tp4-s6-r1-index, dsv41_keylist-gfx942-" in text
+    (slice_line, _) = [line for line in lines if line.startswith("slice      160")]
+    assert slice_line == f"slice      160 {'1' * 40}{'·' * 24}  0..159"
+    (handed,) = [line for line in lines if line.startswith("wo_b     -> slice")]
+    assert handed.split()[3:] == ["attn", "491,520", "peer", "pairs", "of", "4", "ranks"]
+    assert any("36 distinct experts" in line for line in lines) and lines[-1].startswith("total ")
     code, text = run("plan", "layer", "--arch", "gfx942", "--rows", "43", "--json")
     assert code == 2 and json.loads(text)["reasons"][0]["code"] == "rows-out-of-range"
 

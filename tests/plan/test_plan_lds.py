@@ -41,6 +41,18 @@ def test_moe_is_smaller_than_the_public_one(
     assert moe_structs(d, rows, WIDTH[arch], Mixture(experts, picks))[0].bytes <= public
 
 
+# docs/facts/ffn_structure.md 8.2: rows -> bytes on gfx950 (TP2 and TP4 alike) and gfx942
+OWN = {6: (56368, 56368), 16: (115248, 57328), 42: (119760, 61840), 48: (120624, 62704)}
+
+
+@pytest.mark.parametrize("rows", OWN)
+def test_moe_is_what_the_facts_page_says(specs: Specs, rows: int) -> None:
+    two, four = (dims_of(specs.model["deepseek_v41_flash"], tp) for tp in (2, 4))
+    tile = (16, 1024) if rows > 6 else (6, 5120)
+    found = moe_structs(two, rows, 16)[0].bytes, moe_structs(four, rows, 6, None, *tile)[0].bytes
+    assert found == OWN[rows] and moe_structs(four, rows, 16)[0].bytes == found[0]
+
+
 def test_moe_members_at_42_rows(specs: Specs) -> None:
     d = dims_of(specs.model["deepseek_v41_flash"], 4)
     structs = moe_structs(d, 42, 6, None, 16, 1024)

@@ -57,12 +57,49 @@ def test_a_grid_that_no_gpu_holds(specs: Specs) -> None:
 
 
 def test_a_small_shared_width_admits_more_rows(specs: Specs) -> None:
-    """Half of the width: 18 units a tile, and the seam decides."""
+    """20 units a tile, 320 columns a rank: two whole steps of down and a half, and the seam decides."""
     model = specs.model[MODEL]
-    thin = model.model_copy(update={"moe": model.moe.model_copy(update={"intermediate": 1152})})
+    thin = model.model_copy(update={"moe": model.moe.model_copy(update={"intermediate": 1280})})
     report = width_report(thin, specs.arch["gfx942"])
     assert (report.limit.rows, report.limit.by) == (48, "seam workgroups")
     assert plan_of(spec_set(thin, specs.arch["gfx942"]), BuildKey("k2", "gfx942", 4, 48)).key.rows == 48
+
+
+def with_block(specs: Specs, arch: str, block: Any) -> Any:
+    spec = specs.arch[arch]
+    return spec.model_copy(update={"gemv": spec.gemv.model_copy(update={"expert_k_block": block})})
+
+
+@pytest.mark.parametrize(("arch", "block", "words"), [
+    ("gfx942", 512, "state 1024 or whole"),  # a draft layer's four K slices would have half a round each
+    ("gfx942", 1280, "state 1024 or whole"),  # divides the columns, not into rounds
+    ("gfx942", 3072, "state 1024 or whole"), ("gfx942", 8192, "state 1024 or whole"),
+    ("gfx950", 1024, "state whole"),
+])  # fmt: skip
+def test_k_blocks_that_gate_up_cannot_hold(specs: Specs, arch: str, block: int, words: str) -> None:
+    with pytest.raises(Unsupported) as refused:
+        width_report(specs.model[MODEL], with_block(specs, arch, block))
+    assert [r.code for r in refused.value.reasons] == [Code.K_BLOCK_UNFIT]
+    assert words in refused.value.reasons[0].fix and str(block) in refused.value.reasons[0].text
+    assert width_report(specs.model[MODEL], with_block(specs, arch, "whole")).width > 1
+
+
+@pytest.mark.parametrize(("arch", "tp", "moe", "words"), [
+    ("gfx942", 4, {"intermediate": 1152}, "288 expert columns"),  # a quarter step behind the whole ones
+    ("gfx942", 4, {"intermediate": 4352}, "1088 expert columns"),  # more scale factors than a wave's LDS
+    ("gfx950", 2, {"intermediate": 2112}, "1056 expert columns"),
+    ("gfx950", 2, {"experts": 576}, "576 experts"),
+])  # fmt: skip
+def test_experts_that_the_ffn_half_is_not_built_for(
+    specs: Specs, arch: str, tp: int, moe: dict[str, int], words: str
+) -> None:
+    """Refused for K2 and the FFN launch; K1 has no expert."""
+    model, spec = specs.model[MODEL], specs.arch[arch].model_copy(update={"tp": (tp,)})
+    edited = spec_set(model.model_copy(update={"moe": model.moe.model_copy(update=moe)}), spec)
+    for kind in ("k2", "ffn"):
+        (reason,) = key_reasons(edited, BuildKey(kind, arch, tp, 6))
+        assert reason.code == Code.MODEL_SHAPE and words in reason.text
+    assert not key_reasons(edited, BuildKey("k1", arch, tp, 6))
 
 
 CASES: dict[str, tuple[set[Code], str]] = {

@@ -33,7 +33,7 @@ from flymono.runtime.plan.scratch import Region, misfits
 from flymono.runtime.plan.width import WidthReport, demands_of
 from flymono.specs.schema import ArchSpec, ModelSpec
 
-from .plan_specs import spec_set
+from .plan_specs import arch_with, spec_set
 from .random_specs import SPECS, keys, layers
 
 MODEL = SPECS.model["deepseek_v41_flash"]
@@ -58,9 +58,8 @@ def plans(draw: st.DrawFn, kind: str = "k1") -> Any:
     assert report is not None
     specs, key = spec_set(model, arch), draw(keys(arch, report.limit.rows, kind))
     reasons = key_reasons(specs, key)
-    assert not reasons or {r.code for r in reasons} == {Code.LAYOUT_MISFIT}, (
-        "drafts may be wider than the target"
-    )
+    known = {Code.LAYOUT_MISFIT} if kind == "k1" else {Code.LAYOUT_MISFIT, Code.MODEL_SHAPE}
+    assert {r.code for r in reasons} <= known, "a draft may not fit the target's scratch, nor experts down"
     assume(not reasons)
     return plan_of(specs, key)
 
@@ -110,11 +109,8 @@ def ffn_sound(plan: K2Plan | FfnPlan) -> None:
     shared, quant = plan.stage("shared"), plan.stage("shared_q")
     assert all(quant.workgroup_of(j) == shared.workgroup_of(2 * j + 1) for j in range(quant.tasks))
     assert f.parts * f.groups_per_task >= f.groups and (f.router_groups - 1) * f.router_rows < f.rows
-    assert f.table.words <= plan.lds["moe"]["tab"].bytes // 4
-    ends = [
-        f.table.words if v < 0 else v for v in (f.table.broadcast, f.table.first_tile, f.table.slot_of_tile)
-    ]
-    assert ends == sorted(ends)
+    table_sound(plan)
+    areas_sound(plan)
     assert not misfits(plan.scratch, ffn_regions(d, f))
     for stage in plan.stages:
         if stage.queue is not None:
@@ -125,6 +121,48 @@ def ffn_sound(plan: K2Plan | FfnPlan) -> None:
     assert (plan.abi.kernarg_bytes, len(plan.abi.arguments)) == (
         (432, 54) if plan.key.kind == "k2" else (240, 30)
     )
+
+
+def table_sound(plan: K2Plan | FfnPlan) -> None:
+    """The route table has room for whatever is picked, lies at one place in every struct, and what its
+    fields count fits them: picks and slots ten bits each of a word of counts, units the other twelve; a
+    thread a pick and an expert, two words of rows, a word of counts a wave and three more."""
+    f, lds = plan.ffn, plan.lds
+    *table, stage = lds["moe"].members
+    for name in ("shared", "ug", "down"):
+        own = lds[name].members
+        assert own[: len(table)] == tuple(table)
+        assert all(m.offset >= stage.offset for m in own[len(table) :])
+        assert lds[name].bytes <= stage.offset + stage.bytes
+    words = {m.name: m.bytes // 4 for m in table}
+    units = min(f.picks, f.max_slots + f.picks // f.pick_width) if f.rows > f.pick_width else 0
+    assert (f.picks, f.max_slots) == (f.rows * f.per_token, min(f.picks, f.experts))
+    assert words["weights"] == words["order"] == f.picks and words["slots"] == 2 * f.max_slots
+    assert words["units"] == 2 * units and (not units or units == f.max_tiles)
+    assert words["starts"] == f.experts and words["bitmaps"] == 2 * f.experts
+    assert words["totals"] >= f.experts // 64 + 3 and f.experts <= plan.waves * 64
+    assert f.picks <= min(plan.block, 1023) and f.rows <= 64 and max(f.max_slots, units) <= 1023
+    assert words["red"] * 4 == 2 * plan.waves * 1024
+
+
+def areas_sound(plan: K2Plan | FfnPlan) -> None:
+    """What a stage holds beside the table: rows of a pass or a tile, whole or a share a K slice."""
+    f, d, lds = plan.ffn, plan.dims, plan.lds
+    held, tile = min(f.rows, f.width), min(f.rows, f.pick_width)
+    assert (f.pick_width, f.k_block) == (f.width, d.hidden) or f.pick_width == plan.strategy.gemv_mfma.n
+    assert f.k_slices * 2 * f.groups_per_task == plan.waves, "two waves a group and slice"
+    blocks, rest = divmod(d.hidden, f.k_block)
+    slices = f.k_slices if blocks > 1 else 1
+    assert rest == 0 and (blocks == 1 or f.k_block % (slices * 2 * 128) == 0), "whole pairs of steps"
+    w = -(-d.intermediate // 128) * 128
+    for area, data, codes, rows, k in (
+        ("shared", "x", "xs", held, d.hidden),
+        ("ug", "x", "xs", slices * tile, f.k_block // slices),
+        ("down", "smq", "smc", held, w),
+    ):
+        members = lds[area][data], lds[area][codes]
+        assert [(m.rows, m.row_words * 4) for m in members] == [(rows, k + 16), (rows, k // 8 + 16)], area
+    assert (lds["down"]["kept"].bytes, lds["down"]["sdl"].bytes) == (2 * f.picks * 32, 2 * f.rows * 32)
 
 
 def passes_once(plan: KernelPlan) -> None:
@@ -305,8 +343,6 @@ def test_every_stage_fits_at_every_row_count(layer: tuple[ModelSpec, ArchSpec]) 
 @many
 def test_auto_is_the_widest(layer: tuple[ModelSpec, ArchSpec]) -> None:
     """No wider pass fits at its own row limit: each is refused when the arch spec states it."""
-    from .plan_specs import arch_with
-
     model, arch = layer[0], arch_with(layer[1], width="auto")
     report = report_of(model, arch)
     assume(report is not None)

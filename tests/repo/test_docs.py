@@ -77,7 +77,14 @@ def test_what_is_unknown(words: str, unknown: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "gen"])
-def test_the_readme_s_commands_run(repo: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_s_commands_run(
+    repo: Path,
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some of them write files
     rows = [words for words in commands((repo / "README.md").read_text()) if words[0] == command]
     assert rows
     for words in rows:

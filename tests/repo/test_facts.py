@@ -9,7 +9,7 @@ import pytest
 
 FOLDERS = ("specs", "runtime", "mono", "templates", "gen", "reference", "emulator", "cli", "tests")
 SUFFIXES = {".py", ".j2", ".yaml", ".cpp", ".hpp"}
-# pages that are whole; ffn_structure.md has so far what K1 needs of it
+# pages that are whole; ffn_structure.md has what the plan's LDS and limits need of it
 PAGES = ("attention",)
 
 

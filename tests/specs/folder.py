@@ -51,6 +51,8 @@ class SpecFolder:
         path.write_text(before + after)
         return f"{file}:{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}" if mark else None
 
-    def of_numerics(self, code: str) -> list[str]:
-        """The finding `code` at the model of each numerics file."""
-        return [line for line in self.shown() if line.startswith("numerics/") and line.endswith(code)]
+    def of_kind(self, kind: str, code: str) -> list[str]:
+        """The finding `code` at the model of each file in the folder `kind`."""
+        found = [line for line in self.shown() if line.startswith(f"{kind}/") and line.endswith(code)]
+        assert len(found) == len(list((self.root / kind).glob("*.yaml")))
+        return found

@@ -50,7 +50,7 @@ def ffn_regions(d: Dims, f: FfnShape) -> tuple[Declared, ...]:
         _data(loads, "mid", f.picks * mid, "e4m3x4", "ug", "down", f"row*{mid // 4} + word"),
         _data(loads, "mids", f.picks * row * 4, "i32", "ug", "down", f"row*{row} + word"),
         _pairs("ugf", units * f.parts, "flags", "flag", "ug", "down", "task"),
-        _data(loads, "normed", d.hidden * 2 * s, "bf16", "norm", "xq", f"t*{d.hidden} + c"),
+        _data(loads, "normed", d.hidden * 2 * s, "bf16", "norm", "xq router", f"t*{d.hidden} + c"),
         _pairs("xrdy_moe", s, "flags", "flag", "norm", "xq", "t"),
     )  # fmt: skip
 

@@ -8,18 +8,21 @@ from ..scratch import PAIR_BYTES, Declared, data_region
 from ..seam import slices_of
 from .stages import K_PARTS
 
+X8_READERS = "wqkv shared"
+"""Of K1 and of the FFN half."""
+
 
 def k1_regions(d: Dims, rows: int) -> tuple[Declared, ...]:
     """K1's regions. K2's FFN half shares x8 and x8s; its seam reuses lin and pmix under its own tag."""
     pairs, both = PAIR_BYTES, ("k1", "k2")
     return (
-        data_region("x8", d.hidden * rows, "e4m3x4", "norm", "wqkv", both, f"t*{d.hidden // 4} + c/4"),
+        data_region("x8", d.hidden * rows, "e4m3x4", "norm", X8_READERS, both, f"t*{d.hidden // 4} + c/4"),
         data_region(
             "x8s",
             d.hidden // d.mx_group * 4 * rows,
             "i32",
             "norm",
-            "wqkv",
+            X8_READERS,
             both,
             f"t*{d.hidden // d.mx_group} + c/{d.mx_group}",
         ),

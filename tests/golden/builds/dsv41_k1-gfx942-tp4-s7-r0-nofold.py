@@ -3,7 +3,7 @@
 # Why each number is what it is: flymono plan show dsv41_k1-gfx942-tp4-s7-r0-nofold
 #
 # Specs (first 12 digits of SHA-256 of the resolved values):
-#   arch/gfx942               a318749d814f
+#   arch/gfx942               f289fa310db5
 #   model/deepseek_v41_flash  4bbc9a118e3d
 #
 # Costs of one launch, by the plan:
@@ -39,11 +39,6 @@ from flymono.mono.wqkv import wqkv_product, wqkv_rows, wqkv_weights
 BUILD = Build(
     workgroups=256,
     waves=8,
-    pass_width=6,
-    lds_bytes=42752,
-    tag_scale=2,
-    tag_offset=1,
-    fault_word=2,
     shape=Shape(
         rows=7,
         hidden=5120,
@@ -63,6 +58,12 @@ BUILD = Build(
         record_data=576,
         record_scales=8,
     ),
+    pass_width=6,
+    lds_bytes=42752,
+    tag_scale=2,
+    tag_offset=1,
+    fault_word=2,
+    timeline=6,
     how=Strategy(
         gemv="fp8_mfma_fma",
         weight_layout="tile_major",
@@ -70,6 +71,8 @@ BUILD = Build(
         bf16_cvt="integer_rne",
         lane_swap="bpermute",
         max3=False,
+        bf16_k=16,
+        fp8_cvt="plain",
     ),
     numerics=Numerics(
         rms_eps=1e-20,
@@ -83,6 +86,8 @@ BUILD = Build(
         red=0,
         rl=16384,
         fl=19968,
+        lin=251904,
+        pmix=395264,
     ),
     front=Front(
         red=0,
@@ -97,23 +102,22 @@ BUILD = Build(
         x8s=35840,
         xrdy=40448,
         qkvp=40704,
-        lin=251904,
-        pmix=395264,
         qx8=241408,
         qx8s=250368,
         qrdy=251648,
     ),
 )
 
-# Task i of a stage runs on workgroup first + i mod span.
+# Task i of a stage runs on workgroup first + i mod span (around the grid).
 SLICE = Tasks(count=160, first=0, span=256)
 NORM = Tasks(count=7, first=160, span=96)
 GATE = Tasks(count=7, first=167, span=89)
 KT = Tasks(count=7, first=224, span=32)
 WQKV = Tasks(count=224, first=0, span=256)
 QKV = Tasks(count=7, first=0, span=256)
+WQ_B = Tasks(count=512, first=0, span=256)
 
-# GEMVs: 16-row tiles; K in parts, each cut into steps of 128 that the waves share out.
+# GEMVs: 16-row tiles; K in parts, each cut into steps.
 WQKV_GEMV = Gemv(
     rows=1792,
     k=2560,

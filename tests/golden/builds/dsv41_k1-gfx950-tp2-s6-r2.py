@@ -39,11 +39,6 @@ from flymono.mono.wqkv import wqkv_product, wqkv_rows, wqkv_weights
 BUILD = Build(
     workgroups=256,
     waves=8,
-    pass_width=16,
-    lds_bytes=59136,
-    tag_scale=2,
-    tag_offset=1,
-    fault_word=2,
     shape=Shape(
         rows=6,
         hidden=5120,
@@ -63,6 +58,12 @@ BUILD = Build(
         record_data=576,
         record_scales=8,
     ),
+    pass_width=16,
+    lds_bytes=59136,
+    tag_scale=2,
+    tag_offset=1,
+    fault_word=2,
+    timeline=6,
     how=Strategy(
         gemv="scaled_mfma",
         weight_layout="row_major",
@@ -70,6 +71,8 @@ BUILD = Build(
         bf16_cvt="cvt_pk",
         lane_swap="permlane_swap",
         max3=True,
+        bf16_k=32,
+        fp8_cvt="scaled",
     ),
     numerics=Numerics(
         rms_eps=1e-20,
@@ -83,6 +86,8 @@ BUILD = Build(
         red=0,
         rl=16384,
         fl=19456,
+        lin=215808,
+        pmix=338688,
     ),
     front=Front(
         red=0,
@@ -97,23 +102,22 @@ BUILD = Build(
         x8s=30720,
         xrdy=34560,
         qkvp=34816,
-        lin=215808,
-        pmix=338688,
         qx8=206848,
         qx8s=214528,
         qrdy=215552,
     ),
 )
 
-# Task i of a stage runs on workgroup first + i mod span.
+# Task i of a stage runs on workgroup first + i mod span (around the grid).
 SLICE = Tasks(count=160, first=0, span=256)
 NORM = Tasks(count=6, first=160, span=96)
 GATE = Tasks(count=6, first=166, span=90)
 KT = Tasks(count=6, first=224, span=32)
 WQKV = Tasks(count=224, first=0, span=256)
 QKV = Tasks(count=6, first=0, span=256)
+WQ_B = Tasks(count=1024, first=0, span=256)
 
-# GEMVs: 16-row tiles; K in parts, each cut into steps of 128 that the waves share out.
+# GEMVs: 16-row tiles; K in parts, each cut into steps.
 WQKV_GEMV = Gemv(
     rows=1792,
     k=2560,

@@ -38,11 +38,6 @@ from flymono.mono.wqkv import wqkv_product, wqkv_rows, wqkv_weights
 BUILD = Build(
     workgroups=256,
     waves=8,
-    pass_width=16,
-    lds_bytes=86592,
-    tag_scale=2,
-    tag_offset=1,
-    fault_word=2,
     shape=Shape(
         rows=17,
         hidden=5120,
@@ -62,6 +57,12 @@ BUILD = Build(
         record_data=576,
         record_scales=8,
     ),
+    pass_width=16,
+    lds_bytes=86592,
+    tag_scale=2,
+    tag_offset=1,
+    fault_word=2,
+    timeline=6,
     how=Strategy(
         gemv="scaled_mfma",
         weight_layout="row_major",
@@ -69,6 +70,8 @@ BUILD = Build(
         bf16_cvt="cvt_pk",
         lane_swap="permlane_swap",
         max3=True,
+        bf16_k=32,
+        fp8_cvt="scaled",
     ),
     numerics=Numerics(
         rms_eps=1e-20,
@@ -82,6 +85,8 @@ BUILD = Build(
         red=0,
         rl=16384,
         fl=25088,
+        lin=610816,
+        pmix=958976,
     ),
     front=Front(
         red=0,
@@ -96,23 +101,22 @@ BUILD = Build(
         x8s=87040,
         xrdy=98048,
         qkvp=98560,
-        lin=610816,
-        pmix=958976,
         qx8=585984,
         qx8s=607744,
         qrdy=610560,
     ),
 )
 
-# Task i of a stage runs on workgroup first + i mod span.
+# Task i of a stage runs on workgroup first + i mod span (around the grid).
 SLICE = Tasks(count=160, first=0, span=256)
 NORM = Tasks(count=17, first=160, span=96)
 GATE = Tasks(count=17, first=177, span=79)
 KT = Tasks(count=0, first=224, span=32)
 WQKV = Tasks(count=224, first=0, span=256)
 QKV = Tasks(count=17, first=0, span=256)
+WQ_B = Tasks(count=512, first=0, span=256)
 
-# GEMVs: 16-row tiles; K in parts, each cut into steps of 128 that the waves share out.
+# GEMVs: 16-row tiles; K in parts, each cut into steps.
 WQKV_GEMV = Gemv(
     rows=1792,
     k=2560,

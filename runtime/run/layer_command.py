@@ -1,0 +1,212 @@
+"""What `flymono run layer` and `run ffn` do: options in, printed and judged results out, a table a launch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+
+from flymono.reference.compressor import CompressorWeights, random_compressor
+from flymono.reference.draws import Draws
+from flymono.reference.ffn import Ffn, FfnCase
+from flymono.reference.layer_case import LayerCase, make_ffn_case, make_layer_case
+from flymono.reference.layer_sizes import LayerSizes
+from flymono.reference.layer_weights import WholeLayer, seeded_layer
+from flymono.runtime.devices.emulator import EmulatorDevice
+from flymono.runtime.plan import BuildKey, FfnPlan, K1Plan, KernelPlan, plan_layer, plan_of
+from flymono.runtime.run import ffn, folder, html, layer_folder, table
+from flymono.runtime.run.chain import Chain
+from flymono.runtime.run.checks import check_surroundings, device_options
+from flymono.runtime.run.command import the_model
+from flymono.runtime.run.group import Given, Group, Kernel
+from flymono.runtime.run.layer import Layer, run_layer
+from flymono.runtime.run.layer_options import LayerOptions, check_folder, check_options, ffn_key
+from flymono.runtime.run.result import RunResult
+from flymono.runtime.run.results import result_of
+from flymono.runtime.run.steps import Steps
+from flymono.runtime.weights import read_layer
+from flymono.specs import Specs, load
+from flymono.specs.findings import check_all
+from flymono.specs.schema import ModelSpec
+
+
+def weights_of(options: LayerOptions, model: ModelSpec, layer: int) -> WholeLayer:
+    """The layer's weights: of the file that the options name, else from the seed."""
+    if options.weights is not None:
+        return read_layer(options.weights, model, layer)
+    return seeded_layer(model, layer, options.seed)
+
+
+def compressor_of(model: ModelSpec, layer: int, seed: int) -> CompressorWeights | None:
+    """A compressor for layers that write compressed records (a drawn one: it is vLLM's kernel, not ours)."""
+    top = model.topology
+    if layer not in top.kv_source_layers:
+        return None
+    return random_compressor(
+        Draws(seed, f"compressor/{layer}"), LayerSizes.of(model, 1), top.compress_ratios[layer]
+    )
+
+
+def case_of(options: LayerOptions, specs: Specs, plans: Sequence[KernelPlan], layer: int) -> LayerCase:
+    """The step's case for a layer."""
+    key = plans[0].key
+    return make_layer_case(
+        the_model(specs), rows=key.rows, tp=key.tp, layer=layer, fp8=plans[0].strategy.fp8, seed=options.seed,
+        contexts=options.contexts, fold=key.fold, index=key.index, window=key.window, first=layer == 0,
+        padded=options.padded,
+    )  # fmt: skip
+
+
+def prepare_layer(options: LayerOptions, specs: Specs) -> Layer:
+    """Plans, case and weights of the options' first layer, nothing built; raises what is wrong with them."""
+    check_options(options, specs, "layer")
+    model = the_model(specs)
+    number = options.layer_of(model)
+    plan = plan_layer(specs, options.arch, options.tp_of(specs), options.rows, number, model.prefix)
+    weights = weights_of(options, model, number)
+    case = case_of(options, specs, plan.plans, number)
+    return Layer(specs, plan, {}, case, weights, compressor_of(model, number, options.seed))
+
+
+def built(layer: Layer) -> Layer:
+    """The layer with its code objects."""
+    from flymono.gen import api
+
+    return replace(layer, artefacts={p.key.id: api.build(p.key, layer.specs) for p in layer.plan.plans})
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Results of one layer's launches, by name."""
+
+    name: str
+    results: tuple[RunResult, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output of every launch is right."""
+        return all(r.ok for r in self.results)
+
+
+def run_layers(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
+    """Run the options' layers one after the other, as many steps as asked for, on one group."""
+    specs, steps = specs or load(), Steps(f"layer on {options.arch}")
+    with steps.step("read specs and weights, plan"):
+        first = _first(options, specs)
+    device = EmulatorDevice(specs.arch[options.arch], device_options(options), progress=steps.count)
+    chain, source = (
+        Chain(first, lambda n: _weights(options, first.case.model, n)),
+        options.weights or options.inputs,
+    )
+    group: Group | None = None
+    for number, step in chain.places(options.chain, options.steps):
+        name = f"layer {number}" + (f", step {step + 1}" if options.steps > 1 else "")
+        steps.title = name
+        with steps.step("read specs and weights, plan"):
+            layer = chain.layer(number, step)
+        with steps.step("generate, compile, check"):
+            layer = built(layer)
+        group = group or Group.of(layer.plan.plans, layer.tp, seed=options.seed)
+        keep = _keeper(options, layer) if layer.case is first.case else _nothing
+        with steps.step(f"execute on {layer.tp} ranks and compare with the reference"):
+            done = chain.ran(run_layer(layer, device, group, chain.carried(number), keep))
+        if options.save is not None:
+            layer_folder.save_outputs(options.save, done)
+        of = str(source or f"seeded weights of layer {number}")
+        yield Ran(name, tuple(
+            result_of(s.kernel, device.name, options.seed, of, s.done, s.verdicts) for s in done.steps
+        ))  # fmt: skip
+
+
+def _weights(
+    options: LayerOptions, model: ModelSpec, layer: int
+) -> tuple[WholeLayer, CompressorWeights | None]:
+    return weights_of(options, model, layer), compressor_of(model, layer, options.seed)
+
+
+def _nothing(experts: tuple[int, ...]) -> None:
+    """Keeps nothing."""
+
+
+def _keeper(options: LayerOptions, layer: Layer) -> Callable[[tuple[int, ...]], None]:
+    """What is to be done with the step's experts: `--save` needs them in its file."""
+    path = options.save
+    return _nothing if path is None else lambda experts: layer_folder.save_inputs(path, layer, experts)
+
+
+def _first(options: LayerOptions, specs: Specs) -> Layer:
+    if options.inputs is None:
+        return prepare_layer(options, specs)
+    saved, model = folder.load(options.inputs), the_model(specs)
+    key, number = BuildKey.parse(saved.build), saved.facts.get("layer", -1)
+    check_folder(options, key)
+    check_all(
+        lambda: check_surroundings(options, specs, device_options(options)),
+        lambda: plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix),
+    )
+    plan = plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix)
+    first = plan.plans[0]
+    assert isinstance(first, K1Plan)
+    case = layer_folder.restore(first, model, saved)
+    weights = read_layer(options.inputs / layer_folder.WEIGHTS, model, number)
+    return Layer(specs, plan, {}, case, weights, compressor_of(model, number, case.k1.seed))
+
+
+def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
+    """Run the FFN launch of the options."""
+    specs = specs or load()
+    check_options(options, specs, "ffn")
+    from flymono.gen import api
+
+    steps, model, key = Steps(f"FFN on {options.arch}"), the_model(specs), ffn_key(options, specs)
+    with steps.step("read specs and weights, plan"):
+        plan, weights = plan_of(specs, key), weights_of(options, model, options.layer_of(model))
+        assert isinstance(plan, FfnPlan)
+        case = make_ffn_case(model, rows=key.rows, tp=key.tp, fp8=plan.strategy.fp8, seed=options.seed,
+                             padded=options.padded)  # fmt: skip
+    steps.title = key.id
+    with steps.step("generate, compile, check"):
+        artefact = api.build(key, specs)
+    device = EmulatorDevice(specs.arch[key.arch], device_options(options), progress=steps.count)
+    with steps.step(f"execute on {key.tp} ranks and compare with the reference"):
+        kernel = Kernel(plan, artefact, ffn_given(plan, case, weights))
+        done = Group.of([plan], key.tp, seed=options.seed).launch(device, [kernel])[0]
+        own = [weights.ffn(key.tp, r) for r in range(key.tp)]
+        verdicts = ffn.judge(plan, case, own, weights.sizes(key.tp), specs, done)
+    source = str(options.weights or f"seeded weights of layer {options.layer_of(model)}")
+    yield Ran(key.id, (result_of(kernel, device.name, options.seed, source, done, verdicts),))
+
+
+def ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given, ...]:
+    """What each rank gives to the FFN launch, with the experts in place that the step may take."""
+    tp = plan.key.tp
+    sizes, own = weights.sizes(tp), [weights.ffn(tp, r) for r in range(tp)]
+    spare = replace(sizes, picks=sizes.picks + 1)
+    routing = Ffn(case, own, spare, ffn.order_of(plan)).routes()
+    chosen = ffn.selected(routing, sizes.picks, weights)
+    return ffn.arguments_of(plan, case, own, chosen, sizes)
+
+
+def run_and_print(options: LayerOptions, kind: str) -> bool:
+    """Run `layer` or `ffn`, print tables as launches end (or one JSON document), write the report, and say
+    whether every output is right."""
+    console, ran = Console(), list[Ran]()
+    for one in (run_layers if kind == "layer" else run_ffn)(options):
+        ran.append(one)
+        if not options.json:
+            for result in one.results:
+                console.print(table.render(result, options.verbose))
+    results = [r for one in ran for r in one.results]
+    ok = all(one.ok for one in ran)
+    if not options.json:
+        console.print(
+            f"{', '.join(one.name for one in ran)}: {'right' if ok else 'WRONG'} on {results[0].ranks} ranks"
+        )
+    if options.report is not None:
+        html.write_html(results, options.report)
+    if options.json:
+        launches = [{"of": one.name} | r.to_json() for one in ran for r in one.results]
+        print(json.dumps({"ok": ok, "launches": launches}, indent=2))
+    return ok

@@ -1,0 +1,151 @@
+"""The options of `flymono run layer` and `run ffn`, and everything that can be known to be wrong with them
+before any work is done, all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flymono.reference.case import default_padding
+from flymono.reference.layer_case import kv_source
+from flymono.runtime.plan import plan_layer, plan_of
+from flymono.runtime.plan.keys import BuildKey
+from flymono.runtime.run.checks import check_surroundings, device_options
+from flymono.runtime.run.command import the_model
+from flymono.runtime.weights import check_layer_weights
+from flymono.specs import Specs, UserError
+from flymono.specs.findings import check_all
+from flymono.specs.schema import ModelSpec
+
+DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
+
+
+@dataclass(frozen=True)
+class LayerOptions:
+    """Options of a run on all ranks; `tp` of None is the arch's first, `padded` of None the case's own.
+
+    `chain` counts layers in a row from `layer` on, each fed by the one before it; `steps` decode steps.
+    """
+
+    arch: str
+    tp: int | None = None
+    rows: int = 6
+    layer: int | None = None
+    chain: int = 1
+    steps: int = 1
+    draft: bool = False
+    contexts: tuple[int, ...] = ()
+    padded: int | None = None
+    weights: Path | None = None
+    seed: int = 0
+    order: str = "linear"
+    mfma: str = "exact"
+    trans: str = "exact"
+    check: bool = True
+    inputs: Path | None = None
+    save: Path | None = None
+    report: Path | None = None
+    json: bool = False
+    verbose: bool = False
+
+    def tp_of(self, specs: Specs) -> int:
+        """TP size: the one given, else the arch's first."""
+        arch = specs.arch.get(self.arch)
+        return self.tp if self.tp is not None else arch.tp[0] if arch else 1
+
+    def layer_of(self, model: ModelSpec) -> int:
+        """The layer: the one given, else a plain one of the backbone (or the first draft layer)."""
+        if self.layer is not None:
+            return self.layer
+        return model.topology.layers if self.draft else DEFAULT_LAYER
+
+
+def parse_contexts(text: str) -> tuple[int, ...]:
+    """Context lengths from "1,130,4000". Raises UserError that names what is no length."""
+    parts = [p.strip() for p in text.split(",") if p.strip()]
+    wrong = [p for p in parts if not p.isdigit() or int(p) < 1]
+    if wrong:
+        raise UserError(f"contexts {', '.join(map(repr, wrong))}: a context is a number of tokens from 1 on",
+                        fix="give them as --contexts 1,130,4000")  # fmt: skip
+    return tuple(int(p) for p in parts)
+
+
+def ffn_key(options: LayerOptions, specs: Specs) -> BuildKey:
+    """The FFN launch's build that the options name."""
+    model = the_model(specs)
+    draft = options.layer_of(model) >= model.topology.layers
+    return BuildKey("ffn", options.arch, options.tp_of(specs), options.rows, model=model.prefix, draft=draft)
+
+
+def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
+    """Raise everything that is wrong; `kind` is what runs, `layer` or `ffn`."""
+    model = the_model(specs)
+    checks: list[Callable[[], object]] = [lambda: check_surroundings(options, specs, device_options(options))]
+    checks += [lambda: _step(options, model)]
+    layer, last = options.layer_of(model), len(model.topology.compress_ratios) - 1
+    there = 0 <= layer <= last
+    checks.append(lambda: _exists(layer, model))
+    if kind == "layer":
+        tp = options.tp_of(specs)
+        numbers = range(layer, min(layer + max(options.chain, 1), last + 1)) if there else (DEFAULT_LAYER,)
+        for number in numbers:
+            checks.append(lambda n=number: plan_layer(specs, options.arch, tp, options.rows, n, model.prefix))  # type: ignore[misc]
+        checks.append(lambda: _chained(model, layer, options.chain))
+    else:
+        checks.append(lambda: plan_of(specs, ffn_key(options, specs)))
+    if there and options.weights is not None:
+        weights = options.weights
+        checks.append(lambda: check_layer_weights(weights, model, layer))
+    check_all(*checks)
+
+
+def _exists(layer: int, model: ModelSpec) -> None:
+    last = len(model.topology.compress_ratios) - 1
+    if not 0 <= layer <= last:
+        fix = f"take 0 to {last}; {model.topology.layers} to {last} are draft layers"
+        raise UserError(f"there is no layer {layer}", fix=fix)
+
+
+def _chained(model: ModelSpec, first: int, count: int) -> None:
+    """Layers in a row read one compressed cache and fold one another's output in."""
+    ratios, engram = model.topology.compress_ratios, model.topology.engram_layers
+    found = []
+    for n in range(first + 1, min(first + count, len(ratios))):
+        if kv_source(model, n) != kv_source(model, first) or ratios[n] != ratios[first]:
+            found.append(f"layer {n} reads another compressed cache than layer {first}")
+        if n in engram:
+            found.append(f"layer {n} takes a residual that its engram has settled")
+        if n == model.topology.layers:
+            found.append(f"layer {n} is the first draft layer, which the backbone does not feed")
+    if found:
+        raise UserError("these layers are no chain:" + "".join(f"\n  {f}" for f in found),
+                        fix="start at a source layer, for example --layer 2 --chain 3")  # fmt: skip
+
+
+def _step(options: LayerOptions, model: ModelSpec) -> None:
+    """What is wrong with the rows' contexts and padding."""
+    found, rows = [], options.rows
+    padded = default_padding(rows) if options.padded is None else options.padded
+    if rows > 0 and not 0 <= padded < rows:
+        found.append(f"{padded} padded rows of {rows}: at least one row must be live")
+    long = [c for c in options.contexts if c + 8 > model.rope.max_positions]
+    if long:
+        found.append(f"contexts {long} are beyond the model's {model.rope.max_positions:,} positions")
+    if options.chain < 1 or options.steps < 1:
+        found.append(f"a chain of {options.chain} layers in {options.steps} steps")
+    if found:
+        raise UserError("the step cannot be made:" + "".join(f"\n  {f}" for f in found),
+                        fix="change --padded, --contexts, --chain or --steps")  # fmt: skip
+
+
+def check_folder(options: LayerOptions, key: BuildKey) -> None:
+    """Raise UserError where options contradict the build that a folder of --save was written for."""
+    given = {"tp": options.tp, "layer": options.layer, "padded": options.padded, "weights": options.weights,
+             "contexts": options.contexts or None}  # fmt: skip
+    stated = [f"--{name}" for name, value in given.items() if value is not None]
+    if stated:
+        what = f"{', '.join(stated)} beside --inputs, which holds all of that"
+        raise UserError(what, fix="leave it out")
+    if options.arch != key.arch:
+        raise UserError(f"{options.inputs} was saved for {key.arch}", fix=f"--arch {key.arch}")

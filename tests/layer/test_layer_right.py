@@ -1,0 +1,151 @@
+"""Whole layers on all ranks: every stage of K1, key list and K2 within its budget, ranks with equal bits.
+
+The step's cases hold several requests, padded rows, -1 in top-k lists and real records. What every layer kind
+and row count gives is in the table; one row each runs quickly, the others are slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from flymono.reference.layer_case import make_layer_case
+from flymono.runtime.devices.emulator import EmulatorDevice
+from flymono.runtime.plan import plan_layer
+from flymono.runtime.run.group import Group
+from flymono.runtime.run.layer import Layer, LayerDone, run_layer
+from flymono.runtime.run.layer_command import Ran, built, prepare_layer, run_ffn, run_layers
+from flymono.runtime.run.layer_options import LayerOptions
+from flymono.specs import Specs, load
+
+QUICK = (
+    ("gfx942", 4, 1, 2),  # an index and kv source layer: compressor and key list between the launches
+    ("gfx950", 2, 1, 0),  # the first layer: no compressed cache, nothing to fold
+)
+SLOW = (
+    ("gfx942", 4, 6, 3),  # a plain layer of ratio 2
+    ("gfx942", 4, 7, 21),  # a ragged pass of a ratio-1 layer
+    ("gfx942", 4, 6, 40),  # a draft layer
+    ("gfx942", 4, 42, 3),  # the widest step
+    ("gfx950", 2, 6, 2),  # makes its keys in K2
+    ("gfx950", 2, 6, 40),
+    ("gfx950", 4, 17, 20),
+    ("gfx950", 2, 48, 1),  # the widest step, behind an engram
+)
+MODES = ({"mfma": "fma"}, {"mfma": "cdna3"}, {"mfma": "perturb", "trans": "ulp"}, {"order": "random"})
+
+
+@cache
+def specs() -> Specs:
+    return load()
+
+
+def wrong(ran: Ran) -> list[str]:
+    """What is not right, by build and stage."""
+    return [
+        f"{r.build} {v.name}: {v.worst} > {v.budget} at {v.where}"
+        for r in ran.results
+        for v in r.verdicts
+        if not v.ok
+    ]
+
+
+def check(options: LayerOptions, given: Specs | None = None) -> list[Ran]:
+    done = []
+    for ran in run_layers(options, given or specs()):
+        assert not wrong(ran), wrong(ran)
+        assert ran.ok
+        done.append(ran)
+    return done
+
+
+@pytest.mark.parametrize(("arch", "tp", "rows", "layer"), QUICK)
+def test_a_layer_is_right(arch: str, tp: int, rows: int, layer: int) -> None:
+    (ran,) = check(LayerOptions(arch=arch, tp=tp, rows=rows, layer=layer))
+    assert {r.ranks for r in ran.results} == {tp}
+    assert {v.output for v in ran.results[-1].verdicts if v.stage == "ranks"} >= {"out", "res_out"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "tp", "rows", "layer"), SLOW)
+def test_every_kind_of_layer_is_right(arch: str, tp: int, rows: int, layer: int) -> None:
+    check(LayerOptions(arch=arch, tp=tp, rows=rows, layer=layer))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", MODES)
+def test_other_arithmetic_and_order_stay_within_the_budgets(how: dict[str, str]) -> None:
+    check(LayerOptions(arch="gfx950", tp=2, rows=2, layer=3, seed=1, **how))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_contexts_of_every_length(arch: str) -> None:
+    check(LayerOptions(arch=arch, rows=6, layer=21, contexts=(1, 100, 130, 513, 4000, 70_000), padded=0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "layer", "chain", "steps"), [("gfx942", 2, 3, 1), ("gfx950", 20, 2, 2)])
+def test_chains_go_on_with_what_kernels_left(arch: str, layer: int, chain: int, steps: int) -> None:
+    done = check(LayerOptions(arch=arch, rows=3, layer=layer, chain=chain, steps=steps))
+    assert len(done) == chain * steps
+
+
+@pytest.mark.parametrize(("arch", "draft"), [("gfx950", True)])
+def test_an_ffn_launch_is_right(arch: str, draft: bool) -> None:
+    for ran in run_ffn(LayerOptions(arch=arch, rows=1, draft=draft), specs()):
+        assert ran.ok, wrong(ran)
+
+
+# ------------------------------------------------------------------ padding
+
+
+def _run(layer: Layer) -> LayerDone:
+    layer = built(layer)
+    device = EmulatorDevice(layer.specs.arch[layer.k1.key.arch], {"seed": 0})
+    return run_layer(layer, device, Group.of(layer.plan.plans, layer.tp))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "number"), [("gfx942", 2), ("gfx950", 3)])
+def test_padded_rows_do_not_touch_the_others(arch: str, number: int) -> None:
+    """Four live rows of six, and the same four alone: equal bits, though builds, passes and tasks differ."""
+    whole = prepare_layer(LayerOptions(arch=arch, rows=6, layer=number, padded=2), specs())
+    key = whole.k1.key
+    plan = plan_layer(specs(), arch, key.tp, 4, number, key.model)
+    alone = replace(whole, plan=plan, case=replace(whole.case, k1=whole.case.k1.select(torch.arange(4))))
+    wide, narrow = _run(whole), _run(alone)
+    assert wide.ok and narrow.ok
+    for name in ("out", "res_out", "post_out", "comb_out", "pre_out"):
+        assert torch.equal(getattr(wide.ffn, name)[:4], getattr(narrow.ffn, name)), name
+    swa = [d.steps[0].done[0].bound.tensor("swa") for d in (wide, narrow)]
+    assert torch.equal(*swa)
+
+
+# ------------------------------------------------------------------ limits follow the specs
+
+
+@pytest.mark.slow
+def test_a_larger_grid_raises_the_row_limit() -> None:
+    """MI300X has 304 compute units: with a grid of them, eight passes of 38 shared units fit."""
+    wide = load(None, {"gfx942.machine.workgroups": 304})
+    plan = plan_layer(wide, "gfx942", 4, 1, 3).plans[-1]
+    assert (specs().arch["gfx942"].machine.workgroups, plan.grid, plan.row_limit.rows) != (304, 304, 42)
+    check(LayerOptions(arch="gfx942", rows=plan.row_limit.rows, layer=3), wide)
+
+
+@pytest.mark.slow
+def test_a_narrower_shared_expert_raises_the_row_limit() -> None:
+    narrow = load(None, {"deepseek_v41_flash.moe.intermediate": 1536})
+    limit = plan_layer(narrow, "gfx942", 4, 1, 3).plans[-1].row_limit
+    assert limit.rows > plan_layer(specs(), "gfx942", 4, 1, 3).plans[-1].row_limit.rows
+    check(LayerOptions(arch="gfx942", rows=limit.rows, layer=3), narrow)
+
+
+def test_cases_have_what_the_table_says() -> None:
+    model = next(iter(specs().model.values()))
+    case = make_layer_case(model, rows=6, tp=4, layer=3).k1
+    assert int((case.slot < 0).sum()) >= 1 and len(case.t2r[case.live].unique()) > 1
