@@ -1,14 +1,14 @@
 """K2 and the FFN launch in counts and ratios, on all ranks of a group, beside another implementation.
 
-    python bench/layer.py [BUILD ...] [--hot N] [--json] [--other PATH] [--other-stages PATH] [--compile CMD]
+    python bench/layer.py [BUILD ...] [--hot N] [--json] [--other PATH] [--compile CMD]
 
 Counts are of all ranks together and the same on every machine. An instruction that a wave executed because it
 waited (a look after a wait's first) is counted apart, since it depends on who runs when. A stage has what its
 label dominates (flow.py); a little address arithmetic may be counted for a neighbour.
 
 --other is a path pattern of the other implementation's code objects with {kind}, {arch}, {tp}, {rows} and
-{ratio}; --other-stages one of the same kernels built with stage labels (other.py), for the table by stage;
---compile its compile command with the same names and {out}: both compilers then run in turn, three times.
+{ratio}; built with stage labels (local symbols `*.stage.<name>.*`, no instruction) it is compared by stage.
+--compile is its compile command with the same names and {out}: both compilers then run in turn, three times.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ class Report:
     requested: dict[str, float]  # of a weight with its codes: asked over held bytes
     theirs: Count | None = None
     theirs_requested: dict[str, float] = field(default_factory=dict)
-    theirs_stages: dict[str, int] = field(default_factory=dict)
     same_bits: dict[str, bool] = field(default_factory=dict)
     compile_ratio: float | None = None
 
@@ -110,20 +109,14 @@ def measure(name: str, hot: int = 0) -> tuple[Report, ranks.Step, ranks.Ran, Art
     return Report(name, experts, figures, counted, requested_of(step, ran)), step, ran, made
 
 
-def beside(
-    report: Report, step: ranks.Step, ran: ranks.Ran, kernels: tuple[bytes | None, bytes | None]
-) -> None:
-    """The other implementation's counts for the same step; stages from its labelled build."""
-    whole, labelled = kernels
-    if whole is not None:
-        theirs = other.run(step, whole)
-        report.theirs = count_of(theirs, whole)
-        report.theirs_requested = requested_of(step, theirs)
-        for name in ranks.OUTPUTS:
-            pairs = zip(ran.given, theirs.given, strict=True)
-            report.same_bits[name] = all(torch.equal(a[name], b[name]) for a, b in pairs)
-    if labelled is not None:
-        report.theirs_stages = count_of(other.run(step, labelled), labelled).stages
+def beside(report: Report, step: ranks.Step, ran: ranks.Ran, kernel: bytes) -> None:
+    """The other implementation's counts for the same step, and whether its outputs are ours."""
+    theirs = other.run(step, kernel)
+    report.theirs = count_of(theirs, kernel)
+    report.theirs_requested = requested_of(step, theirs)
+    for name in ranks.OUTPUTS:
+        pairs = zip(ran.given, theirs.given, strict=True)
+        report.same_bits[name] = all(torch.equal(a[name], b[name]) for a, b in pairs)
 
 
 def compile_ratio(name: str, command: list[str]) -> float:
@@ -164,8 +157,9 @@ def show(report: Report, console: Console) -> bool:
         )
     console.print(table)
     stages = Table("stage", "ours", "other", "ratio", title_justify="left")
-    for name in dict.fromkeys([*report.ours.stages, *report.theirs_stages]):
-        a, b = report.ours.stages.get(name, 0), report.theirs_stages.get(name, 0)
+    there = report.theirs.stages if report.theirs else {}
+    for name in dict.fromkeys([*report.ours.stages, *there]):
+        a, b = report.ours.stages.get(name, 0), there.get(name, 0)
         stages.add_row(name, f"{a:,}", f"{b:,}" if b else "", f"{a / b:.3f}" if a and b else "")
     console.print(stages)
     for name, same in report.same_bits.items():
@@ -201,7 +195,6 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--other", default="")
-    parser.add_argument("--other-stages", default="")
     parser.add_argument("--compile", default="")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -219,8 +212,9 @@ def one(name: str, args: Any) -> Report:
     """Everything that is asked about one build."""
     names = names_of(BuildKey.parse(name))
     report, step, ran, _ = measure(name, args.hot)
-    kernels = [other.code_object(p, names) if p else None for p in (args.other, args.other_stages)]
-    beside(report, step, ran, (kernels[0], kernels[1]))
+    kernel = other.code_object(args.other, names) if args.other else None
+    if kernel is not None:
+        beside(report, step, ran, kernel)
     if args.compile:
         report.compile_ratio = compile_ratio(name, shlex.split(args.compile))
     return report

@@ -56,8 +56,17 @@ def splat(v: Any) -> Any:
     return fx.Vector.from_elements([v] * 4, Float32)
 
 
-def block(weights: Any, x: Any, rows: Any, column: Any, acc: Any) -> Any:
-    """acc + 32 columns of a tile: ``weights`` a dword of nibbles, ``x`` two words in ``order_of``, ``rows``
-    the factors of the lane's four weight rows, ``column`` that of its activation, four times."""
-    d = ll.mfma_fp8(to_fnuz(weights), x)
+def product(weights: Any, x: Any) -> Any:
+    """32 columns of a tile, not scaled: ``weights`` a dword of nibbles, ``x`` two words in ``order_of``."""
+    return ll.mfma_fp8(to_fnuz(weights), x)
+
+
+def scaled(d: Any, rows: Any, column: Any, acc: Any) -> Any:
+    """acc + a product ``d``: ``rows`` the factors of the lane's four weight rows, ``column`` that of its
+    activation, four times."""
     return ll.fma(d * column, rows, acc)
+
+
+def block(weights: Any, x: Any, rows: Any, column: Any, acc: Any) -> Any:
+    """acc + 32 columns of a tile, scaled at once."""
+    return scaled(product(weights, x), rows, column, acc)

@@ -7,7 +7,7 @@ Native FP4: the rounds stand one after the other in the code; a slice's rounds a
 turn, the last block shared (FFN math 4.3). The codes of a round are one dword a lane, in the order of the
 MFMA's lanes. FP4 as FNUZ: a run-time loop over rings of rounds, K slices in one piece. A lane loads the codes
 of four rows of one block and leaves their factors in the wave's LDS, where every lane group finds those of
-its four rows."""
+its four rows; what a step reads from LDS is asked for a step ahead."""
 
 from __future__ import annotations
 
@@ -134,27 +134,63 @@ def _ring(c: Context) -> int:
 
 
 def _fnuz_load(c: Context, t: Tiles, step: Any, k: int) -> list[Any]:
-    """Round ``k`` of the ring whose first step is ``step``; of the codes four rows of one block of one
-    tile."""
-    data = [v for n in range(2) for v in _data(c, t, step, 2 * k + n)]
+    """Round ``k`` of the ring whose first step is ``step``; of the codes, which are needed first, four rows
+    of one block of one tile.
+
+    Rounds are asked for in the same order before the loop and in it: a wait counts the loads behind the one
+    that it needs, so another order before the loop would make every turn wait for the next round as well."""
     lane = (c.lane & 31) * 4 + (c.lane >> 5) * (c.build.shape.hidden // 2) + k * 128
-    return [*data, ll.buffer_load(t.codes, lane, t.code_base + step * 64, cache=ll.NT)]
+    codes = ll.buffer_load(t.codes, lane, t.code_base + step * 64, cache=ll.NT)
+    data = [v for n in range(2) for v in _data(c, t, step, 2 * k + n)]
+    ll.keep_order()
+    return [*data, codes]
 
 
-def _fnuz_round(c: Context, x: tuple[Any, Any], k: int, regs: list[Any], acc: list[Any]) -> list[Any]:
-    """Products of round ``k``. ``x``: LDS bytes of the token's data and codes at the ring's first step."""
-    ll.lds_store(c.lds, own(c) + c.lane * 16, fp4.factors(regs[4]))
-    mine = own(c) + (c.lane >> 4) * 16
-    for n in range(2):
-        step = 2 * k + n
-        codes = ll.lds_load(c.lds, (x[1], step * 16), Int32, 4)
-        for b in range(4):
-            v = ll.lds_load(c.lds, (x[0], step * STEP + GROUP * b), Int32, 2)
-            column = fp4.splat(fp4.factor(codes[b]))
-            for tile in range(2):
-                factors = ll.lds_load(c.lds, (mine, 64 * (4 * n + b) + 512 * tile), Float32, 4)
-                acc[tile] = fp4.block(regs[2 * n + tile][b], v, factors, column, acc[tile])
-    return acc
+def _fnuz_reads(c: Context, x: tuple[Any, Any], s: int, regs: list[Any]) -> list[Any]:
+    """What LDS has for step ``s`` of the ring: (words, activation code, row factors of both tiles) of each
+    block. ``x``: LDS bytes of the token's data and codes at the ring's first step; ``regs``: the step's
+    round.
+
+    Rounds take turns in the halves of the wave's LDS."""
+    k, n = divmod(s, 2)
+    factors = own(c) + (k & 1) * 1024
+    if n == 0:
+        ll.lds_store(c.lds, factors + c.lane * 16, fp4.factors(regs[4]))
+    mine = factors + (c.lane >> 4) * 16
+    codes = ll.lds_load(c.lds, (x[1], s * 16), Int32, 4)
+    out = []
+    for b in range(4):
+        words = ll.lds_load(c.lds, (x[0], s * STEP + GROUP * b), Int32, 2)
+        spots = [(mine, 64 * (4 * n + b) + 512 * tile) for tile in range(2)]
+        out.append((words, codes[b], [ll.lds_load(c.lds, spot, Float32, 4) for spot in spots]))
+    return out
+
+
+@dataclass(frozen=True)
+class Unscaled:
+    """A block's products of both tiles, and what they are scaled by."""
+
+    products: list[Any]
+    rows: list[Any]
+    column: Any
+
+    def added(self, acc: list[Any]) -> list[Any]:
+        """The sums with this block."""
+        return [fp4.scaled(self.products[t], self.rows[t], self.column, acc[t]) for t in range(2)]
+
+
+def _fnuz_step(
+    s: int, regs: list[Any], reads: list[Any], acc: list[Any], last: Unscaled | None
+) -> tuple[list[Any], Unscaled]:
+    """Products of step ``s`` of the ring. A block is scaled behind the next one's products: a matrix
+    instruction takes as long as some others, which the compiler would fill with waiting."""
+    for b, (words, code, factors) in enumerate(reads):
+        products = [fp4.product(regs[2 * (s & 1) + tile][b], words) for tile in range(2)]
+        ll.keep_order()
+        acc = acc if last is None else last.added(acc)
+        last = Unscaled(products, factors, fp4.splat(fp4.factor(code)))
+    assert last is not None
+    return acc, last
 
 
 def load_block(c: Context, picked: list[rows.Picked], block: Any, live: Any) -> list[list[Any]]:
@@ -198,9 +234,15 @@ def _fnuz(
             blocks = load_block(c, picked, Int32(turn) + 1, more)
         first = first + ring
         ahead = tiles_of(c, experts, expert, part, more)
-        for k in range_constexpr(rounds):
-            acc = _fnuz_round(c, (data, codes), k, regs[k], acc)
-            regs[k] = _fnuz_load(c, ahead, first, k)
+        reads, last = _fnuz_reads(c, (data, codes), 0, regs[0]), None
+        for s in range_constexpr(ring):
+            now = reads
+            if const_expr(s + 1 < ring):
+                reads = _fnuz_reads(c, (data, codes), s + 1, regs[(s + 1) // 2])
+            acc, last = _fnuz_step(s, regs[s // 2], now, acc, last)
+            if const_expr(s % 2 == 1):
+                regs[s // 2] = _fnuz_load(c, ahead, first, s // 2)
+        acc = last.added(acc)
         if const_expr(m.blocks == 1):
             data, codes = data + ring * STEP, codes + ring * 16
     return acc

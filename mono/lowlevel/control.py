@@ -44,6 +44,11 @@ def assembly(text: str) -> None:
     _llvm.inline_asm(None, [], text, "", has_side_effects=True)
 
 
+def keep_order() -> None:
+    """The scheduler moves no instruction past this point."""
+    rocdl.sched_barrier(0)
+
+
 def memory_changes() -> None:
     """Loads before and after this point are different loads."""
     _llvm.inline_asm(None, [], "", "~{memory}", has_side_effects=True)

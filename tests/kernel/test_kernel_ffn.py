@@ -23,13 +23,10 @@ RIGHT = (
 )
 SLOW = (
     "dsv41_ffn-gfx942-tp4-s17",  # tasks from the counter, x gathered in K blocks
-    "dsv41_ffn-gfx942-tp4-s42",
     "dsv41_ffn-gfx942-tp4-s42-draft",
     "dsv41_ffn-gfx942-tp4-s6-draft",
     "dsv41_ffn-gfx950-tp2-s17",  # tasks from the counter, whole rows gathered
-    "dsv41_ffn-gfx950-tp2-s48",
     "dsv41_ffn-gfx950-tp2-s17-draft",
-    "dsv41_ffn-gfx950-tp4-s16",
     "dsv41_ffn-gfx950-tp4-s48",
 )
 

@@ -26,16 +26,13 @@ QUICK = (
     ("gfx950", 2, 1, 0),  # the first layer: no compressed cache, nothing to fold
 )
 SLOW = (
-    ("gfx942", 4, 6, 3),  # a plain layer of ratio 2
+    ("gfx950", 2, 6, 3),  # a plain layer of ratio 2
     ("gfx942", 4, 7, 21),  # a ragged pass of a ratio-1 layer
     ("gfx942", 4, 6, 40),  # a draft layer
-    ("gfx942", 4, 42, 3),  # the widest step
-    ("gfx950", 2, 6, 2),  # makes its keys in K2
     ("gfx950", 2, 6, 40),
-    ("gfx950", 4, 17, 20),
-    ("gfx950", 2, 48, 1),  # the widest step, behind an engram
+    ("gfx950", 4, 17, 20),  # makes its keys in K2, takes tasks from the queue
 )
-MODES = ({"mfma": "fma"}, {"mfma": "cdna3"}, {"mfma": "perturb", "trans": "ulp"}, {"order": "random"})
+MODES = ({"mfma": "cdna3", "order": "random"}, {"mfma": "perturb", "trans": "ulp"})
 
 
 @cache
@@ -82,9 +79,8 @@ def test_other_arithmetic_and_order_stay_within_the_budgets(how: dict[str, str])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_contexts_of_every_length(arch: str) -> None:
-    check(LayerOptions(arch=arch, rows=6, layer=21, contexts=(1, 100, 130, 513, 4000, 70_000), padded=0))
+def test_contexts_of_every_length() -> None:
+    check(LayerOptions(arch="gfx950", rows=6, layer=21, contexts=(1, 100, 130, 513, 4000, 70_000), padded=0))
 
 
 @pytest.mark.slow
@@ -142,7 +138,8 @@ def test_a_narrower_shared_expert_raises_the_row_limit() -> None:
     narrow = load(None, {"deepseek_v41_flash.moe.intermediate": 1536})
     limit = plan_layer(narrow, "gfx942", 4, 1, 3).plans[-1].row_limit
     assert limit.rows > plan_layer(specs(), "gfx942", 4, 1, 3).plans[-1].row_limit.rows
-    check(LayerOptions(arch="gfx942", rows=limit.rows, layer=3), narrow)
+    for ran in run_ffn(LayerOptions(arch="gfx942", rows=limit.rows, draft=True), narrow):
+        assert ran.ok, wrong(ran)
 
 
 def test_cases_have_what_the_table_says() -> None:
