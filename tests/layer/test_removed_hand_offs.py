@@ -39,8 +39,11 @@ def plan(build: str) -> KernelPlan:
 
 
 def _is_implied(one: KernelPlan, name: str) -> bool:
-    """Whether other hand-offs make this one good. A mark says that a workgroup has read the epoch: so it has if
-    it has done a task that all wait for. In other builds some workgroups have none."""
+    """Whether other hand-offs make this one good.
+
+    A mark says that a workgroup has read the epoch, and so it has once it has done a task that all wait for.
+    In other builds some workgroups have no such task.
+    """
     awaited = [s for s in one.stages if s.name in AWAITED_WHOLE]
     return name == "epoch_marks" and all(any(s.tasks_of(w) for s in awaited) for w in range(one.grid))
 
