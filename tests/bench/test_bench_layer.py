@@ -24,7 +24,7 @@ EXECUTED = {
     "dsv41_ffn-gfx950-tp2-s1": 4_092_409,
 }
 EXECUTED_6 = {
-    "dsv41_k2-gfx942-tp4-s6-r2": 52_613_838,
+    "dsv41_k2-gfx942-tp4-s6-r2": 52_066_510,
     "dsv41_k2-gfx950-tp2-s6-r2": 11_928_752,
     "dsv41_ffn-gfx942-tp4-s6": 51_908_732,
     "dsv41_ffn-gfx950-tp2-s6": 9_626_678,
