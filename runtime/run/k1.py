@@ -48,11 +48,12 @@ def arguments_of(plan: K1Plan, case: K1Case, weights: K1Weights) -> dict[str, to
 
 
 def launch(
-    plan: K1Plan, artefact: Artefact, device: Device, given: Given, epoch: int = EPOCH, seed: int = 0
-) -> Launched:
-    """Launch K1 once on one rank; buffers that are written are changed in place."""
+    plan: K1Plan, artefact: Artefact, device: Device, given: Given, epoch: int = EPOCH, seed: int = 0,
+    checked: bool = True,
+) -> Launched:  # fmt: skip
+    """Launch K1 once on one rank; buffers that are written are changed in place. `checked` as in `Group`."""
     group = Group.of([plan], 1, epoch, seed)
-    return group.launch(device, [Kernel(plan, artefact, (given,))])[0][0]
+    return group.launch(device, [Kernel(plan, artefact, (given,))], checked)[0][0]
 
 
 def judge(

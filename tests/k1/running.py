@@ -76,11 +76,17 @@ def device_of(ready: Prepared, **how: object) -> EmulatorDevice:
     return EmulatorDevice(ready.specs.arch[ready.plan.key.arch], {"seed": 0, **how})
 
 
-def launch(ready: Prepared, artefact: Artefact | None = None, epoch: int = 3, **how: object) -> Ran:
+def launch(
+    ready: Prepared, artefact: Artefact | None = None, epoch: int = 3, checked: bool = True, **how: object
+) -> Ran:
     """Launch a prepared case once."""
     artefact = artefact or api.build(ready.plan.key, ready.specs)
     given = k1.arguments_of(ready.plan, ready.case, ready.weights)
-    return Ran(ready, artefact, k1.launch(ready.plan, artefact, device_of(ready, **how), given, epoch))
+    return Ran(
+        ready,
+        artefact,
+        k1.launch(ready.plan, artefact, device_of(ready, **how), given, epoch, checked=checked),
+    )
 
 
 def run(build: str, **how: object) -> Ran:

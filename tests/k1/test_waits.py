@@ -15,7 +15,9 @@ from flymono.emulator import CodeObject
 from flymono.gen import api
 from flymono.runtime.devices.emulator import DeviceError
 from flymono.runtime.run import k1
+from flymono.runtime.run.bind import bind, to_launch
 from flymono.runtime.run.command import prepare
+from flymono.runtime.run.group import Group
 
 S_NOP = 0xBF800000
 SAMPLE = 20
@@ -42,8 +44,8 @@ def test_removed_waits_are_reported(arch: str, tp: int) -> None:
 
 def _findings(ready, artefact, data: bytes) -> list:
     given = k1.arguments_of(ready.plan, ready.case, ready.weights)
-    bound = k1.bind(ready.plan, given)
-    job = k1.to_launch(ready.plan, bound, data, artefact.kernel, artefact.stage_ranges)
+    bound = bind(ready.plan, {**given, **Group.of([ready.plan], 1).arguments(0)})
+    job = to_launch(ready.plan, bound, data, artefact.kernel, artefact.stage_ranges, {})
     try:
         device_of(ready).launch(job)
     except DeviceError as error:
