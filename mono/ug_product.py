@@ -234,7 +234,8 @@ def _fnuz(
             blocks = load_block(c, picked, Int32(turn) + 1, more)
         first = first + ring
         ahead = tiles_of(c, experts, expert, part, more)
-        reads, last = _fnuz_reads(c, (data, codes), 0, regs[0]), None
+        reads = _fnuz_reads(c, (data, codes), 0, regs[0])
+        last: Any = None  # products that are still to be scaled
         for s in range_constexpr(ring):
             now = reads
             if const_expr(s + 1 < ring):
