@@ -1,8 +1,8 @@
-"""Run layers at every row count that matters and say which are right: `python bench/every_layer.py --log FILE`.
+"""Run layers at every row count that matters and say which are right.
 
-The full table takes hours of one core, so it is no test: what is in FILE is not run again, and `--only gfx942`
-takes the lines that contain a text. A line of FILE is the case, `right` or `WRONG`, verdicts and executed wave
-instructions of each launch.
+`python bench/every_layer.py --log FILE`: the full table takes hours of one core, so it is no test. What is in
+FILE is not run again, and `--only gfx942` takes the cases whose name has a text. A line of FILE is the case,
+`right` or `WRONG`, verdicts, and the wave instructions of each launch on all ranks.
 """
 
 from __future__ import annotations
