@@ -20,10 +20,11 @@ from flymono.emulator.device import Emulator, Job, LaunchResult
 from flymono.reference.ffn import Ffn, FfnCase
 from flymono.reference.k2 import K2, K2Case
 from flymono.reference.layer_case import make_ffn_case, make_k2_case
-from flymono.reference.layer_sizes import LayerOrder, LayerSizes
+from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import BackWeights, FfnWeights, seeded_layer
 from flymono.runtime.plan import BuildKey, FfnPlan, K2Plan, plan_ffn, plan_k2
 from flymono.runtime.run.bind import DTYPES, unwritten
+from flymono.runtime.run.ffn import order_of
 from flymono.runtime.weights.fp4_copies import NAMES
 from flymono.runtime.weights.layer_copies import back_copies, ffn_copies
 from flymono.specs import load
@@ -97,15 +98,6 @@ def plan_of(build: str) -> FfnPlan | K2Plan:
     """The plan of a K2 or FFN build."""
     key = BuildKey.parse(build)
     return plan_ffn(specs(), key) if key.kind == "ffn" else plan_k2(specs(), key)
-
-
-def order_of(plan: FfnPlan | K2Plan) -> LayerOrder:
-    """The orders of a plan's sums."""
-    chunk = plan.attention.split.chunk if isinstance(plan, K2Plan) else 64
-    return LayerOrder.of(
-        plan.strategy.gemv, chunk, pick_tile=plan.ffn.pick_width, up_groups=plan.ffn.groups_per_task,
-        up_slices=plan.ffn.k_slices, mids_row=plan.ffn.mids_row,
-    )  # fmt: skip
 
 
 def _draw_experts(

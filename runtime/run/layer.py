@@ -24,8 +24,9 @@ from flymono.reference.k2 import K2Case
 from flymono.reference.layer import compress
 from flymono.reference.layer_case import LayerCase
 from flymono.reference.layer_sizes import LayerSizes
-from flymono.reference.layer_weights import WholeLayer
+from flymono.reference.layer_weights import BackWeights, FfnWeights, WholeLayer
 from flymono.reference.verdict import Judge, Verdict
+from flymono.reference.weights import K1Weights
 from flymono.runtime.devices.base import Device
 from flymono.runtime.plan import K1Plan, K2Plan, KernelPlan, LayerPlan
 from flymono.runtime.run import ffn, k1, k2
@@ -124,18 +125,18 @@ def _shaped(outputs: dict[str, Tensor], layer: Layer) -> SimpleNamespace:
     return SimpleNamespace(**{n: v.reshape(shapes[n]) if n in shapes else v for n, v in outputs.items()})
 
 
-def k1_given(layer: Layer, carried: Sequence[Given] = ()) -> tuple[Given, ...]:
+def k1_given(layer: Layer, weights: Sequence[K1Weights], carried: Sequence[Given] = ()) -> tuple[Given, ...]:
     """K1's arguments on each rank; `carried` (LayerDone.handed_on) replaces the case's inputs."""
     given = []
-    for rank in range(layer.tp):
-        own = k1.arguments_of(layer.k1, layer.case.k1, layer.weights.k1(layer.tp, rank))
+    for rank, shares in enumerate(weights):
+        own = k1.arguments_of(layer.k1, layer.case.k1, shares)
         given.append({**own, **(carried[rank] if carried and layer.case.k1.fold else {})})
     return tuple(given)
 
 
 def run_layer(
     layer: Layer, device: Device, group: Group, carried: Sequence[Given] = (),
-    chosen: Callable[[tuple[int, ...]], None] = lambda _: None,
+    chosen: Callable[[tuple[int, ...]], None] | None = None,
 ) -> LayerDone:  # fmt: skip
     """Launch a layer on all ranks and judge every stage. The group's epoch has gone on by one afterwards.
 
@@ -148,9 +149,10 @@ def run_layer(
     k2case = case.k2(left, layer.k2.key.index)
     ranks = range(tp)
     back, tail = [weights.back(tp, r) for r in ranks], [weights.ffn(tp, r) for r in ranks]
-    selected = selected_of(layer, k2case)
+    selected = selected_of(layer, k2case, back, tail)
     weights.keep_experts(len(selected))
-    chosen(selected)
+    if chosen is not None:
+        chosen(selected)
     copies, given = ffn.weights_given(layer.k2, tail, selected, layer.sizes), []
     for r in ranks:
         outs = first.done[r].outputs(layer.k1)
@@ -165,11 +167,11 @@ def run_layer(
 
 
 def _run_k1(layer: Layer, device: Device, group: Group, carried: Sequence[Given]) -> Step:
-    kernel = layer.kernel(layer.k1, k1_given(layer, carried))
+    weights = [layer.weights.k1(layer.tp, r) for r in range(layer.tp)]
+    kernel = layer.kernel(layer.k1, k1_given(layer, weights, carried))
     done = group.launch(device, [kernel])[0]
     refuse_faults(group, kernel.plan)
     model, numerics = layer.case.model, layer.specs.numerics["k1"]
-    weights = [layer.weights.k1(layer.tp, r) for r in range(layer.tp)]
     verdicts = k1.judge_ranks(layer.k1, layer.case.k1, weights, model, numerics, done)
     return Step(kernel, done, (*verdicts, *ffn.same_bits(layer.k1, done, ("q",))))
 
@@ -180,28 +182,27 @@ def _between(layer: Layer, device: Device, group: Group, first: Step) -> tuple[t
     if layer.compressor is not None:
         normed = _shaped(first.done[0].outputs(layer.k1), layer).normed_out
         case = compress(case, normed, layer.compressor, layer.sizes)
-    return tuple(_key_list(layer, p, device, group, case) for p in layer.plan.plans[1:-1]), case
+    return tuple(_key_list(layer, p, device, group, first) for p in layer.plan.plans[1:-1]), case
 
 
-def _key_list(layer: Layer, plan: KernelPlan, device: Device, group: Group, case: LayerCase) -> Step:
-    known = {a.name for a in plan.abi.arguments if not a.written}
-    inputs: dict[str, Tensor | int] = {n: v.clone() for n, v in case.k1.tensors().items() if n in known}
-    inputs |= {n: int(getattr(case.k1, n)) for n in k1.SCALARS if n in known}
-    kernel = layer.kernel(plan, [dict(inputs) for _ in range(layer.tp)])
+def _key_list(layer: Layer, plan: KernelPlan, device: Device, group: Group, first: Step) -> Step:
+    """The launch on K1's own metadata, judged as K1's key table is in other layers."""
+    read = [a.name for a in plan.abi.arguments if not a.written]
+    kernel = layer.kernel(plan, [{n: d.bound.values[n] for n in read} for d in first.done])
     done = group.launch(device, [kernel])[0]
-    judge, (kt, klen) = Judge(layer.specs.numerics["k1"], "kt"), key_table(case.k1, layer.sizes)
+    judge, (kt, klen) = Judge(layer.specs.numerics["k1"], "kt"), key_table(layer.case.k1, layer.sizes)
     outs = [d.outputs(plan) for d in done]
     got = {n: torch.stack([o[n] for o in outs]) for n in ("kt", "klen")}
     want = {"kt": kt.reshape(-1), "klen": klen}
     return Step(kernel, done, tuple(judge.bits(n, got[n], want[n].expand_as(got[n])) for n in got))
 
 
-def selected_of(layer: Layer, case: K2Case) -> tuple[int, ...]:
+def selected_of(
+    layer: Layer, case: K2Case, back: Sequence[BackWeights], tail: Sequence[FfnWeights]
+) -> tuple[int, ...]:
     """Experts that must be in place: the step's, and the next best of each row, which a kernel may take
     instead where two scores are nearly equal."""
-    tp, sizes = layer.tp, layer.sizes
-    ranks = range(tp)
-    back, tail = [layer.weights.back(tp, r) for r in ranks], [layer.weights.ffn(tp, r) for r in ranks]
+    sizes = layer.sizes
     routing = k2.routes(layer.k2, case, back, tail, replace(sizes, picks=sizes.picks + 1))
     return ffn.selected(routing, sizes.picks, layer.weights)
 

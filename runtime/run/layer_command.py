@@ -109,7 +109,7 @@ def run_layers(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ra
         with steps.step("generate, compile, check"):
             layer = built(layer)
         group = group or Group.of(layer.plan.plans, layer.tp, seed=options.seed)
-        keep = _keeper(options, layer) if layer.case is first.case else _nothing
+        keep = _keeper(options, layer) if layer.case is first.case else None
         with steps.step(f"execute on {layer.tp} ranks and compare with the reference"):
             done = chain.ran(run_layer(layer, device, group, chain.carried(number), keep))
         if options.save is not None:
@@ -126,14 +126,10 @@ def _weights(
     return weights_of(options, model, layer), compressor_of(model, layer, options.seed)
 
 
-def _nothing(experts: tuple[int, ...]) -> None:
-    """Keeps nothing."""
-
-
-def _keeper(options: LayerOptions, layer: Layer) -> Callable[[tuple[int, ...]], None]:
+def _keeper(options: LayerOptions, layer: Layer) -> Callable[[tuple[int, ...]], None] | None:
     """What is to be done with the step's experts: `--save` needs them in its file."""
     path = options.save
-    return _nothing if path is None else lambda experts: layer_folder.save_inputs(path, layer, experts)
+    return None if path is None else lambda experts: layer_folder.save_inputs(path, layer, experts)
 
 
 def _first(options: LayerOptions, specs: Specs) -> Layer:

@@ -26,10 +26,11 @@ from flymono.gen.unit import Unit
 from flymono.gen.units import unit_of
 from flymono.reference import attention_back as back
 from flymono.reference.k2 import K2, K2Case
-from flymono.reference.layer_sizes import LayerOrder, LayerSizes
+from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import BackWeights
 from flymono.reference.quant import Blocks
 from flymono.runtime.plan import BuildKey, K2Plan, plan_k2
+from flymono.runtime.run.ffn import order_of
 from flymono.runtime.weights.layer_copies import back_copies
 
 STAGES = ("mark", "kt", "split", "combine", "wo_a", "wo_b")
@@ -178,7 +179,7 @@ class Judge:
     def __init__(self, done: Done, case: K2Case, weights: BackWeights, rank: int) -> None:
         self.done, self.case, self.rank, plan = done, case, rank, done.plan
         self.sizes = LayerSizes.of(MODEL, plan.key.tp)
-        self.order = LayerOrder.of(plan.strategy.gemv, chunk=plan.attention.split.chunk)
+        self.order = order_of(plan)
         self.k2 = K2(case, [weights] * plan.key.tp, [None] * plan.key.tp, self.sizes, self.order)  # type: ignore[list-item]
         self.kt, self.klen = self.k2.keys()
         self.live = back.live_chunks(self.klen[: case.rows], self.order, self.sizes)

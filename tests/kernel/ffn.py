@@ -26,6 +26,7 @@ from flymono.reference.layer_weights import FfnWeights, seeded_layer
 from flymono.reference.verdict import Verdict
 from flymono.runtime.plan import BuildKey, FfnPlan, plan_ffn
 from flymono.runtime.run.bind import DTYPES, unwritten
+from flymono.runtime.run.ffn import order_of
 from flymono.runtime.weights.fp4_copies import NAMES
 from flymono.runtime.weights.layer_copies import ffn_copies
 
@@ -117,10 +118,7 @@ def group(plan: FfnPlan) -> Group:
     key = plan.key
     sizes, weights = _weights(key.tp, key.draft)
     case = make_ffn_case(MODEL, rows=key.rows, tp=key.tp, fp8=plan.strategy.fp8, seed=1)
-    order = LayerOrder.of(
-        plan.strategy.gemv, pick_tile=plan.ffn.pick_width, up_groups=plan.ffn.groups_per_task,
-        up_slices=plan.ffn.k_slices, mids_row=plan.ffn.mids_row,
-    )  # fmt: skip
+    order = order_of(plan)
     form = Ffn(case, weights, sizes, order)
     routing = form.route(form.logit(form.normed(form.lin(form.residual(form.attn(form.pushed()))))))
     selected = sorted(set(routing.ids.flatten().tolist()))
