@@ -226,10 +226,11 @@ def test_many_units_are_built_in_order_and_one_failure_stops_nothing(settings: S
 
 
 _INTERRUPTED = """
-import sys, toys
+import signal, sys, toys
 from pathlib import Path
 from flymono.gen.build import Settings, build_all
 from flymono.gen.store import Store
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background ignores it
 settings = Settings(Store(Path(sys.argv[1])), templates=toys.TEMPLATES)
 try:
     build_all([toys.unit(), toys.unit("hang.py.j2")], settings, lambda o: print("done", flush=True))
