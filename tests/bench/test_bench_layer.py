@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import flow
 import layer
 import other
@@ -33,37 +31,38 @@ SLACK = 0.97
 PLANNED = ("hc_fn", "gate_w", "sgu", "sw2")
 
 
-@cache
-def _measured(build: str) -> tuple[layer.Report, ranks.Step, ranks.Ran, Artefact]:
-    return layer.measure(build)
+Measured = tuple[layer.Report, ranks.Step, ranks.Ran, Artefact]
 
 
-def _as_recorded(build: str, golden: int) -> None:
-    work = _measured(build)[0].ours.work
+@pytest.fixture(scope="module", params=EXECUTED)
+def measured(request: pytest.FixtureRequest) -> Measured:
+    """A build, measured once for all tests of it: a step holds gigabytes, so one at a time is kept."""
+    return layer.measure(request.param)
+
+
+def _as_recorded(report: layer.Report, golden: int) -> None:
+    work = report.ours.work
     assert SLACK * golden <= work <= golden, f"{work} executed, {golden} recorded"
 
 
-@pytest.mark.parametrize("build", EXECUTED)
-def test_executed_instructions(build: str) -> None:
-    _as_recorded(build, EXECUTED[build])
+def test_executed_instructions(measured: Measured) -> None:
+    _as_recorded(measured[0], EXECUTED[measured[1].plan.key.id])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("build", EXECUTED_6)
 def test_executed_instructions_of_six_rows(build: str) -> None:
-    _as_recorded(build, EXECUTED_6[build])
+    _as_recorded(layer.measure(build)[0], EXECUTED_6[build])
 
 
-@pytest.mark.parametrize("build", EXECUTED)
-def test_weights_are_asked_for_once(build: str) -> None:
-    report = _measured(build)[0]
+def test_weights_are_asked_for_once(measured: Measured) -> None:
+    report = measured[0]
     assert {"selected experts", "shared gate/up", "router"} <= report.requested.keys()
     assert all(1.0 <= ratio <= layer.ONCE for ratio in report.requested.values()), report.requested
 
 
-@pytest.mark.parametrize("build", EXECUTED)
-def test_bytes_are_the_plans(build: str) -> None:
-    _, step, ran, _ = _measured(build)
+def test_bytes_are_the_plans(measured: Measured) -> None:
+    _, step, ran, _ = measured
     plan, tp = step.plan, step.plan.key.tp
     attention = ("woa", "wob") if plan.key.kind == "k2" else ()
     for name in (*PLANNED, *attention):
@@ -74,9 +73,8 @@ def test_bytes_are_the_plans(build: str) -> None:
         assert ran.requested(name) == tp * getattr(case.requested, name), name
 
 
-@pytest.mark.parametrize("build", EXECUTED)
-def test_stages_and_waiting_are_told_apart(build: str) -> None:
-    report, step, ran, made = _measured(build)
+def test_stages_and_waiting_are_told_apart(measured: Measured) -> None:
+    report, step, ran, made = measured
     code = flow.Flow(made.hsaco)
     assert report.ours.work + report.ours.waiting == ran.instructions
     assert 0 < report.ours.waiting < 0.1 * ran.instructions
@@ -92,7 +90,7 @@ def test_stages_and_waiting_are_told_apart(build: str) -> None:
 
 
 def test_codes_in_another_order_are_the_same_codes() -> None:
-    _, step, _, _ = _measured("dsv41_ffn-gfx942-tp4-s1")
+    step = ranks.step_of("dsv41_ffn-gfx942-tp4-s1")
     recode, expert = other.recoded(step), int(step.ids[0, 0])
     assert recode is not None
     for name in ("w13_s", "w2_s"):
