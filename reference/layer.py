@@ -21,7 +21,7 @@ from .ffn import FfnOutputs
 from .formats import F32
 from .k1 import K1, Form, K1Outputs
 from .k2 import K2, K2Case, K2Outputs
-from .layer_case import LayerCase, fill, kv_source, window_positions
+from .layer_case import AfterSeam, LayerCase, fill, kv_source, window_positions
 from .layer_sizes import LayerOrder, LayerSizes
 from .layer_weights import BackWeights, FfnWeights, WholeLayer
 from .records import RecordCache
@@ -123,19 +123,11 @@ def layer_outputs(
     return LayerOutputs(k1, k2case, K2(k2case, weights.back, weights.ffn, sizes, order, exact).run_all())
 
 
-class AfterFfn(Protocol):
+class AfterFfn(AfterSeam, Protocol):
     """The five tensors that a layer hands on (the reference's FfnOutputs, or a kernel's buffers)."""
 
     @property
     def out(self) -> Tensor: ...
-    @property
-    def res_out(self) -> Tensor: ...
-    @property
-    def post_out(self) -> Tensor: ...
-    @property
-    def comb_out(self) -> Tensor: ...
-    @property
-    def pre_out(self) -> Tensor: ...
 
 
 class AfterLayer(Protocol):

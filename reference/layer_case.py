@@ -36,13 +36,9 @@ SAME_IN_K1 = (
 )  # fmt: skip
 
 
-class AfterK1(Protocol):
-    """What K1 left on a rank, as K2 takes it (the reference's K1Outputs, or a kernel's buffers)."""
+class AfterSeam(Protocol):
+    """What a seam leaves: the residual streams and their gates."""
 
-    @property
-    def q(self) -> Tensor: ...
-    @property
-    def swa(self) -> Tensor: ...
     @property
     def res_out(self) -> Tensor: ...
     @property
@@ -51,6 +47,15 @@ class AfterK1(Protocol):
     def comb_out(self) -> Tensor: ...
     @property
     def pre_out(self) -> Tensor: ...
+
+
+class AfterK1(AfterSeam, Protocol):
+    """What K1 left on a rank, as K2 takes it (the reference's K1Outputs, or a kernel's buffers)."""
+
+    @property
+    def q(self) -> Tensor: ...
+    @property
+    def swa(self) -> Tensor: ...
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,18 @@
-"""What all tests share: goldens with an update flag, deterministic property tests."""
+"""What all tests share: goldens with an update flag, deterministic property tests, a compile server."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from flymono.gen.compiler import Compiler
+    from flymono.gen.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -60,3 +65,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def repo() -> Path:
     """The root of the checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
+    """One compile server a test process."""
+    from flymono.gen.compiler import Compiler
+    from flymono.gen.linker import find_linker
+
+    with Compiler(find_linker(tmp_path_factory.mktemp("linker")), seconds=300) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """One artefact store a test process."""
+    from flymono.gen.store import Store
+
+    return Store(tmp_path_factory.mktemp("store"))

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from flymono.reference.formula import terms_of
 from flymono.reference.sizes import K1Sizes, SumOrder
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.files import check_writable
 from flymono.runtime.plan import K1Plan, plan_k1
+from flymono.runtime.plan.placement import grid_of
+from flymono.runtime.run.options import RunOptions
 from flymono.runtime.weights import check_k1_weights
 from flymono.specs import Specs, UserError
 from flymono.specs.findings import check_all
@@ -25,43 +26,15 @@ if TYPE_CHECKING:
     from flymono.runtime.plan import BuildKey
     from flymono.runtime.run.command import Options
 
-GRID = 256
 _OF_A_FOLDER = ("tp", "ratio", "fold", "index", "window", "layer", "weights")
 
 
-class Surroundings(Protocol):
-    """What the options of every run have: where it runs and what it writes."""
-
-    @property
-    def arch(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def order(self) -> str: ...
-    @property
-    def mfma(self) -> str: ...
-    @property
-    def trans(self) -> str: ...
-    @property
-    def check(self) -> bool: ...
-    @property
-    def save(self) -> Path | None: ...
-    @property
-    def report(self) -> Path | None: ...
-
-
-def device_options(options: Surroundings) -> dict[str, object]:
-    """The emulator's options that differ from its defaults."""
-    stated = {"order": options.order, "mfma": options.mfma, "trans": options.trans, "check": options.check}
-    defaults = {"order": "linear", "mfma": "exact", "trans": "exact", "check": True}
-    return {"seed": options.seed} | {k: v for k, v in stated.items() if v != defaults[k]}
-
-
-def check_surroundings(options: Surroundings, specs: Specs, device: dict[str, object]) -> None:
+def check_surroundings(options: RunOptions, specs: Specs) -> None:
     """Raise what is wrong with the device's options and with the places that are written at the end."""
     checks: list[Callable[[], object]] = []
     if options.arch in specs.arch:
-        checks.append(lambda: EmulatorDevice(specs.arch[options.arch], device).check(GRID))
+        arch = specs.arch[options.arch]
+        checks.append(lambda: EmulatorDevice(arch, options.device()).check(grid_of(arch).workgroups))
     if options.save is not None:
         inputs = options.save / "inputs.safetensors"
         checks.append(lambda: check_writable(inputs))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rich.console import Console
 
@@ -19,6 +18,7 @@ from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.run import case_file, checks, folder, html, k1, table
 from flymono.runtime.run.bind import bind
 from flymono.runtime.run.group import Group, Kernel
+from flymono.runtime.run.options import RunOptions
 from flymono.runtime.run.result import RunResult
 from flymono.runtime.run.results import result_of
 from flymono.runtime.run.steps import Steps
@@ -31,30 +31,15 @@ DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(RunOptions):
     """The options of `flymono run k1`; None means "take it from the layer, or the default"."""
 
-    arch: str
-    tp: int | None = None
-    rows: int = 6
     ratio: int | None = None
     fold: bool | None = None
     index: bool | None = None
     window: int | None = None
     timeline: bool = False
-    layer: int | None = None
     rank: int = 0
-    weights: Path | None = None
-    seed: int = 0
-    order: str = "linear"
-    mfma: str = "exact"
-    trans: str = "exact"
-    check: bool = True
-    inputs: Path | None = None
-    save: Path | None = None
-    report: Path | None = None
-    json: bool = False
-    verbose: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,9 +130,7 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     steps.title = plan.key.id
     with steps.step("generate, compile, check"):
         artefact = api.build(plan.key, ready.specs)
-    device = EmulatorDevice(
-        ready.specs.arch[plan.key.arch], checks.device_options(options), progress=steps.count
-    )
+    device = EmulatorDevice(ready.specs.arch[plan.key.arch], options.device(), progress=steps.count)
     if options.save is not None:
         case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
     with steps.step(f"execute on {plan.grid} workgroups"):
@@ -165,7 +148,7 @@ def checked(options: Options, specs: Specs) -> Prepared:
     """`prepare`, with everything else that can be known to be wrong now reported beside what it raises."""
     ready: list[Prepared] = []
     check_all(
-        lambda: checks.check_surroundings(options, specs, checks.device_options(options)),
+        lambda: checks.check_surroundings(options, specs),
         lambda: ready.append(prepare(options, specs)),
     )
     return ready[0]

@@ -18,7 +18,7 @@ from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, FfnPlan, K1Plan, KernelPlan, plan_layer, plan_of
 from flymono.runtime.run import ffn, folder, html, layer_folder, table
 from flymono.runtime.run.chain import Chain
-from flymono.runtime.run.checks import check_surroundings, device_options
+from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
 from flymono.runtime.run.group import Given, Group, Kernel
 from flymono.runtime.run.layer import Layer, run_layer
@@ -95,7 +95,7 @@ def run_layers(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ra
     specs, steps = specs or load(), Steps(f"layer on {options.arch}")
     with steps.step("read specs and weights, plan"):
         first = _first(options, specs)
-    device = EmulatorDevice(specs.arch[options.arch], device_options(options), progress=steps.count)
+    device = EmulatorDevice(specs.arch[options.arch], options.device(), progress=steps.count)
     chain, source = (
         Chain(first, lambda n: _weights(options, first.case.model, n)),
         options.weights or options.inputs,
@@ -139,7 +139,7 @@ def _first(options: LayerOptions, specs: Specs) -> Layer:
     key, number = BuildKey.parse(saved.build), saved.facts.get("layer", -1)
     check_folder(options, key)
     check_all(
-        lambda: check_surroundings(options, specs, device_options(options)),
+        lambda: check_surroundings(options, specs),
         lambda: plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix),
     )
     plan = plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix)
@@ -165,7 +165,7 @@ def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
     steps.title = key.id
     with steps.step("generate, compile, check"):
         artefact = api.build(key, specs)
-    device = EmulatorDevice(specs.arch[key.arch], device_options(options), progress=steps.count)
+    device = EmulatorDevice(specs.arch[key.arch], options.device(), progress=steps.count)
     with steps.step(f"execute on {key.tp} ranks and compare with the reference"):
         kernel = Kernel(plan, artefact, ffn_given(plan, case, weights))
         done = Group.of([plan], key.tp, seed=options.seed).launch(device, [kernel])[0]

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from flymono.reference.case import default_padding
 from flymono.reference.layer_case import kv_source
 from flymono.runtime.plan import plan_layer, plan_of
 from flymono.runtime.plan.keys import BuildKey
-from flymono.runtime.run.checks import check_surroundings, device_options
+from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
+from flymono.runtime.run.options import RunOptions
 from flymono.runtime.weights import check_layer_weights
 from flymono.specs import Specs, UserError
 from flymono.specs.findings import check_all
@@ -22,32 +22,17 @@ DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
 
 
 @dataclass(frozen=True)
-class LayerOptions:
+class LayerOptions(RunOptions):
     """Options of a run on all ranks; `tp` of None is the arch's first, `padded` of None the case's own.
 
     `chain` counts layers in a row from `layer` on, each fed by the one before it; `steps` decode steps.
     """
 
-    arch: str
-    tp: int | None = None
-    rows: int = 6
-    layer: int | None = None
     chain: int = 1
     steps: int = 1
     draft: bool = False
     contexts: tuple[int, ...] = ()
     padded: int | None = None
-    weights: Path | None = None
-    seed: int = 0
-    order: str = "linear"
-    mfma: str = "exact"
-    trans: str = "exact"
-    check: bool = True
-    inputs: Path | None = None
-    save: Path | None = None
-    report: Path | None = None
-    json: bool = False
-    verbose: bool = False
 
     def tp_of(self, specs: Specs) -> int:
         """TP size: the one given, else the arch's first."""
@@ -81,7 +66,7 @@ def ffn_key(options: LayerOptions, specs: Specs) -> BuildKey:
 def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
     """Raise everything that is wrong; `kind` is what runs, `layer` or `ffn`."""
     model = the_model(specs)
-    checks: list[Callable[[], object]] = [lambda: check_surroundings(options, specs, device_options(options))]
+    checks: list[Callable[[], object]] = [lambda: check_surroundings(options, specs)]
     checks += [lambda: _step(options, model)]
     layer, last = options.layer_of(model), len(model.topology.compress_ratios) - 1
     there = 0 <= layer <= last
