@@ -18,6 +18,7 @@ from benches import Weights, specs
 import flymono
 from flymono.gen.build import Settings, build
 from flymono.gen.compiler import Compiler
+from flymono.gen.diff import path_of
 from flymono.gen.linker import find_linker
 from flymono.gen.store import Artefact, Store
 from flymono.gen.units import unit_of
@@ -35,9 +36,9 @@ class Edit:
 
 
 def planted_tree(folder: Path, edits: Sequence[Edit]) -> Path:
-    """A folder to import flymono from, in which the edits are made and all else is this source tree."""
-    package, real = folder / "flymono", Path(flymono.__file__).parent
-    package.mkdir()
+    """A checkout's `src` in `folder`, in which the edits are made and all else is this source tree."""
+    package, real = folder / "src" / "flymono", Path(flymono.__file__).parent
+    package.mkdir(parents=True)
     for path in real.iterdir():
         if path.name == "mono":
             shutil.copytree(path, package / "mono", ignore=shutil.ignore_patterns("__pycache__"))
@@ -60,7 +61,8 @@ def planted(plan: KernelPlan, edits: Sequence[Edit], folder: Path) -> Artefact:
     unit = unit_of(specs(), plan.key)
     unit = replace(unit, expect=replace(unit.expect, mfma=None))
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(tree)  # the compile server takes its flymono from there
+        patch.syspath_prepend(tree / "src")  # the compile server takes its flymono from there
+        patch.setenv("PYTHONPATH", path_of(tree))
         with Compiler(find_linker(folder), seconds=300) as compiler:
             return build(unit, Settings(Store(folder / "store")), compiler)[0]
 
