@@ -81,8 +81,8 @@ def shipped(specs: Specs) -> tuple[BuildKey, ...]:
         prefix = specs.model[build.model].prefix
         for g in build.groups:
             for tp, rows, ratio, fold, index, window, timeline, draft in product(
-                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline, g.draft
+                g.tp, build.rows_of(g), g.ratio, g.fold, g.index, g.window, g.timeline, g.draft
             ):
                 layer = (ratio, fold, index, window, timeline)
-                keys.append(BuildKey(build.kernel, g.arch, tp, rows, *layer, prefix, draft))
+                keys.append(BuildKey(g.kernel, g.arch, tp, rows, *layer, prefix, draft))
     return tuple(dict.fromkeys(keys))
