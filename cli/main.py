@@ -33,6 +33,7 @@ COMMANDS = {
     "plan": "plan",
     "gen": "gen",
     "build": "build",
+    "bundle": "bundle",
     "run": "run",
     "demo": "demo",
     "emulate": "emulate",
