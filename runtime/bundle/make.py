@@ -20,7 +20,7 @@ from ...gen.compiler import remove_folder, scratch_folder
 from ...gen.store import Artefact
 from ...specs.loader import Specs
 from ..files import WriteError, check_writable, write_atomically
-from ..plan import BuildKey, at_widths, is_draft, plan_of, shipped
+from ..plan import BadBuildId, BuildKey, at_widths, is_draft, plan_of, shipped
 from .agree import host_digest
 from .codes import BundleCode
 from .entry import Build, Listed, abi_bytes
@@ -84,6 +84,8 @@ def _joined(numbers: Iterable[int]) -> str:
 def _matches(specs: Specs, word: str, key: BuildKey) -> bool:
     if word in WORDS:
         return is_draft(specs, key) == (word == "draft")
+    with contextlib.suppress(BadBuildId):
+        return BuildKey.parse(word) == key  # a whole id is one build, although it is a part of others
     return word == key.kind or word in key.id or fnmatch.fnmatchcase(key.id, word)
 
 
