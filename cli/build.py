@@ -109,8 +109,8 @@ class Progress(AbstractContextManager[Any]):
     """A rich progress bar on stderr that is told each outcome."""
 
     def __init__(self, total: int) -> None:
-        from rich.console import Console
         from rich import progress as shown
+        from rich.console import Console
 
         self.bar = shown.Progress(
             shown.TextColumn("{task.description}"),

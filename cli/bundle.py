@@ -1,4 +1,4 @@
-"""`flymono bundle`: compile the shipped builds of an arch and TP size ahead of serving, look into a bundle, verify it."""
+"""`flymono bundle`: compile the shipped builds of an arch and TP size ahead of serving; show and verify them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def bundle(
     tp: Annotated[int | None, typer.Option(help="Tensor-parallel size.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="PATH", help="A new folder, the folder of a bundle, or FILE.whl."),
+        typer.Option(
+            "-o", "--output", metavar="PATH", help="A new folder, the folder of a bundle, or FILE.whl."
+        ),
     ] = None,
     widths: Annotated[
         str, typer.Option(metavar="N,N", help="Rows of target steps beside the shipped ones.")
@@ -59,7 +61,9 @@ def bundle(
     ] = None,
     part: Annotated[
         str,
-        typer.Option(metavar="N/M", help="Only compile the N-th of M parts, for machines that share FLYMONO_CACHE."),
+        typer.Option(
+            metavar="N/M", help="Only compile the N-th of M parts, for machines that share FLYMONO_CACHE."
+        ),
     ] = "",
     estimate: Annotated[bool, typer.Option("--estimate", help="Only print count, bytes and time.")] = False,
     json: _JSON = False,
@@ -71,9 +75,13 @@ def bundle(
     from ..specs.loader import load
 
     if arch is None or tp is None:
-        raise UserError("a bundle is for one arch and TP size", fix="flymono bundle --arch gfx950 --tp 2 -o PATH")
+        raise UserError(
+            "a bundle is for one arch and TP size", fix="flymono bundle --arch gfx950 --tp 2 -o PATH"
+        )
     specs = load()
-    order = Order(arch, tp, numbers("--widths", widths), numbers("--draft-widths", draft_widths), tuple(only or ()))
+    order = Order(
+        arch, tp, numbers("--widths", widths), numbers("--draft-widths", draft_widths), tuple(only or ())
+    )
     keys, count = _chosen(specs, order, part), jobs or default_jobs()
     if output is not None:
         check_place(order, output)
@@ -157,7 +165,7 @@ def _write(order: Order, specs: Specs, artefacts: Sequence[Artefact], output: Pa
 
 
 def verify(path: _PATH, json: _JSON = False) -> None:
-    """Read every file of a bundle, compare it with the specs and plans of this flymono; exit code 2 if it is refused."""
+    """Read every byte of a bundle and compare it with specs and plans; exit code 2 if it is refused."""
     from ..runtime.bundle import Bundle
     from ..specs.findings import check_all
     from ..specs.loader import load
@@ -195,7 +203,7 @@ def _text(made: Bundle, specs: Specs) -> str:
     from ..runtime.bundle import widths
 
     m = made.manifest
-    size = sum(f.bytes for b in m.builds.values() for f in b.files)
+    size = sum(f.size for b in m.builds.values() for f in b.files)
     rows = {name: ", ".join(map(str, widths(made, specs, name == "draft"))) for name in ("target", "draft")}
     lines = [
         f"bundle {made.id}: {m.arch} TP{m.tp}, {len(m.builds)} builds, {size / 1e6:.1f} MB",
@@ -208,6 +216,6 @@ def _text(made: Bundle, specs: Specs) -> str:
     lines.append(f"{'build':<{wide}}  {'bytes':>8} {'VGPR':>5} {'SGPR':>5} {'LDS':>8}  digest")
     for name, b in m.builds.items():
         r = b.resources
-        figures = f"{b.code.bytes:>8,} {r['vgprs']:>5} {r['sgprs']:>5} {r['lds_bytes']:>8,}"
+        figures = f"{b.code.size:>8,} {r['vgprs']:>5} {r['sgprs']:>5} {r['lds_bytes']:>8,}"
         lines.append(f"{name:<{wide}}  {figures}  {b.sha256[:12]}")
     return "\n".join(lines) + "\n"

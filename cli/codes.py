@@ -75,7 +75,7 @@ def catalogues() -> tuple[Catalogue, ...]:
         Catalogue("builds", "Of `flymono gen` and `flymono build`.", ("code", "meaning"), _cells(CODES)),
         Catalogue(
             "bundles",
-            "Of `flymono bundle`, and of a server that opens one: all findings at once, each with the command that mends it.",
+            "Of `flymono bundle` and of a server that opens one; each with the command that mends it.",
             ("code", "meaning"),
             _cells({str(code): code.about for code in BundleCode}),
         ),

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all. torch and safetensors are imported where tensors are written, and only there."""
+"""Writing files whole or not at all. Only what writes tensors imports torch and safetensors."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ class BuildGroup(Spec):
 
 
 class BuildSpec(Spec):
-    """The shipped matrix of one model. `widths` are lists of rows that several groups have, each written once."""
+    """The shipped matrix of one model. `widths` are lists of rows that groups share, each written once."""
 
     schema_version: Literal[1]
     kind: Literal["build"]

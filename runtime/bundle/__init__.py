@@ -1,7 +1,7 @@
 """Bundles: code objects that were compiled before serving, with everything that a server must know of them.
 
-Serving opens, verifies and loads; it never compiles. Nothing here imports `gen`, `mono`, FlyDSL or jinja2, but for
-`make`, which only the command line imports.
+Serving opens, verifies and loads; it never compiles. Nothing here imports `gen`, `mono`, FlyDSL or jinja2,
+but for `make`, which only the command line imports.
 """
 
 from .agree import host_digest

@@ -1,8 +1,8 @@
 """What host and kernel must agree on: a build whose plan says something else here must not be launched.
 
-The launch arguments are compared one by one, so that a refusal can name the first that differs. Where scratch and peer
-regions lie, the words of the epoch buffer and the tags are literals of the code object that no argument shows: a
-digest stands for them.
+The launch arguments are compared one by one, so that a refusal can name the first that differs. Where
+scratch and peer regions lie, the words of the epoch buffer and the tags are literals of the code object
+that no argument shows: a digest stands for them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def abi_difference(made: Abi, planned: Abi) -> str:
     for a, b in zip(made.arguments, planned.arguments, strict=True):
         for field in ("type", "dtype", "shape", "owner", "read", "written", "offset"):
             if getattr(a, field) != getattr(b, field):
-                return f"argument {a.name} has {field} {getattr(a, field)}, the plan's has {getattr(b, field)}"
+                return (
+                    f"argument {a.name} has {field} {getattr(a, field)}, the plan's has {getattr(b, field)}"
+                )
     if made.kernarg_bytes != planned.kernarg_bytes:
         return f"the arguments take {made.kernarg_bytes} bytes, the plan's {planned.kernarg_bytes}"
     return ""

@@ -29,10 +29,10 @@ class BundleCode(StrEnum):
 
 
 ABOUT = {
-    BundleCode.NOT_FOUND: "No bundle was named, none is installed for this arch and TP size, or none lies there.",
+    BundleCode.NOT_FOUND: "No bundle was named, none is installed for this arch and TP size, or none is there.",
     BundleCode.SEVERAL: "Several installed packages say that they are the bundle of this arch and TP size.",
     BundleCode.OTHER: "The bundle is for another arch or TP size.",
-    BundleCode.MANIFEST: "The manifest is missing, truncated or altered: its seal is not the digest of its content.",
+    BundleCode.MANIFEST: "The manifest is missing, truncated or altered: its seal does not fit its content.",
     BundleCode.FORMAT: "The bundle was written by a flymono with another bundle format.",
     BundleCode.MISSING: "A file that the manifest lists is not there.",
     BundleCode.ALTERED: "A file is not what the manifest lists: its length or its digest differs.",

@@ -21,7 +21,7 @@ class Listed:
     """A file of a bundle: its name below the bundle's root, its length and digest."""
 
     name: str
-    bytes: int
+    size: int
     sha256: str
 
     @classmethod
@@ -31,8 +31,8 @@ class Listed:
 
     def fault(self, data: bytes) -> str:
         """How `data` differs from what is listed; empty if it does not."""
-        if len(data) != self.bytes:
-            return f"has {len(data):,} bytes, the manifest lists {self.bytes:,}"
+        if len(data) != self.size:
+            return f"has {len(data):,} bytes, the manifest lists {self.size:,}"
         got = sha256(data)
         return "" if got == self.sha256 else f"has digest {got[:12]}, the manifest lists {self.sha256[:12]}"
 
@@ -41,9 +41,10 @@ class Listed:
 class Build:
     """One code object of a bundle.
 
-    `kernel`: its symbol. `code`, `abi`: its files. `resources`: registers, LDS and instructions, by the names of the
-    code object's metadata. `stage_ranges`: (stage, first PC, PC behind), counted from the kernel's entry. `host`:
-    digest of what the host must agree on (`agree.host_digest`). `key`: the artefact in gen's store.
+    `kernel`: its symbol. `code`, `abi`: its files. `resources`: registers, LDS and instructions, by the
+    names of the code object's metadata. `stage_ranges`: (stage, first PC, PC behind), counted from the
+    kernel's entry. `host`: digest of what the host must agree on (`agree.host_digest`). `key`: the artefact
+    in gen's store.
     """
 
     id: str
@@ -74,7 +75,11 @@ class Build:
         """As it stands in the manifest, under its id."""
         data = asdict(self)
         del data["id"]
-        return {**data, "resources": dict(self.resources), "stage_ranges": [list(r) for r in self.stage_ranges]}
+        return {
+            **data,
+            "resources": dict(self.resources),
+            "stage_ranges": [list(r) for r in self.stage_ranges],
+        }
 
     @classmethod
     def from_json(cls, id: str, data: Mapping[str, Any]) -> Build:

@@ -1,7 +1,8 @@
 """Make a bundle: compile what is missing through gen, then write a folder or a wheel, whole or not at all.
 
-Only the command line imports this module: it needs the compiler (extra `gen`). Finished builds are in the artefact
-store, so what was interrupted goes on where it was, and several machines that share a store share the work (`part`).
+Only the command line imports this module: it needs the compiler (extra `gen`). Finished builds are in the
+artefact store, so what was interrupted goes on where it was, and several machines that share a store share
+the work (`part`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .opened import Bundle
 from .wheel import wheel_bytes, wheel_name
 
 TYPICAL = {"k1": (28_000, 7), "k2": (66_000, 14), "ffn": (46_000, 9), "keylist": (6_400, 2)}
-"""Bytes of a code object and seconds of one compilation, by kind: what this project's builds took on one core."""
+"""Bytes of a code object and seconds of its compilation on one core, by kind, as measured."""
 _TABLES = 12_000
 """Bytes of a build's ABI table and of its part of the manifest."""
 WORDS = ("target", "draft")
@@ -39,8 +40,9 @@ _ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Order:
-    """What a bundle shall hold: the shipped builds of `arch` and `tp`; `widths` and `draft_widths` are further row
-    counts; `only` keeps what one of its words names (target, draft, a kind, a part of an id, a glob)."""
+    """What a bundle shall hold: the shipped builds of `arch` and `tp`; `widths` and `draft_widths` are
+    further row counts; `only` keeps what one of its words names (target, draft, a kind, a part of an id, a
+    glob)."""
 
     arch: str
     tp: int
@@ -65,7 +67,7 @@ class Order:
         return not self.only or any(_matches(specs, word, key) for word in self.only)
 
     def _empty(self, text: str) -> BundleError:
-        fix = "`flymono build --list` prints the ids; --only takes target, draft, a kind, a part of an id, a glob"
+        fix = "`flymono build --list` prints ids; --only takes target, draft, a kind, a part of an id, a glob"
         return BundleError([BundleFinding(BundleCode.EMPTY, f"{self.arch} TP{self.tp}", text, fix)])
 
     @property
@@ -101,14 +103,17 @@ class Outlook:
     def __str__(self) -> str:
         left = self.seconds / 60
         time = f"about {left:.0f} min" if left >= 1.5 else f"about {self.seconds:.0f} s"
-        return f"{self.count} builds ({self.there} in the store), about {self.bytes / 1e6:.1f} MB, {time} to compile"
+        size = f"about {self.bytes / 1e6:.1f} MB"
+        return f"{self.count} builds ({self.there} in the store), {size}, {time} to compile"
 
 
 def outlook(keys: Sequence[BuildKey], root: Path, jobs: int) -> Outlook:
     """The cost of `keys`. Whether a build in the store is current is only known when it is rendered."""
     there = {k for k in keys if any(root.glob(f"{k.id}.[0-9a-f]*"))}
     size = sum(TYPICAL[k.kind][0] + _TABLES for k in keys)
-    return Outlook(len(keys), len(there), size, sum(TYPICAL[k.kind][1] for k in keys if k not in there) / jobs)
+    return Outlook(
+        len(keys), len(there), size, sum(TYPICAL[k.kind][1] for k in keys if k not in there) / jobs
+    )
 
 
 def part_of(keys: Sequence[BuildKey], part: int, parts: int) -> tuple[BuildKey, ...]:
@@ -122,7 +127,9 @@ def check_place(order: Order, out: Path) -> None:
         _check_wheel(order, out)
     elif out.is_dir() and any(out.iterdir()) and not (out / NAME).is_file():
         text = f"it is a folder with other files ({next(out.iterdir()).name}, ...)"
-        finding = BundleFinding(BundleCode.PLACE, str(out), text, "name a new folder, or the folder of a bundle")
+        finding = BundleFinding(
+            BundleCode.PLACE, str(out), text, "name a new folder, or the folder of a bundle"
+        )
         raise BundleError([finding])
     check_writable(out.absolute() / NAME if out.suffix != ".whl" else out)
 
@@ -136,7 +143,7 @@ def _check_wheel(order: Order, out: Path) -> None:
 
 
 def write(order: Order, specs: Specs, artefacts: Sequence[Artefact], out: Path) -> Bundle:
-    """Write the bundle to `out` (a folder, or a .whl) in one step, and open it. Raises BundleError or WriteError."""
+    """Write the bundle to `out` (a folder or a .whl) in one step, and open it. BundleError or WriteError."""
     files = files_of(order, specs, artefacts)
     if out.suffix == ".whl":
         write_atomically(out, wheel_bytes(order.arch, order.tp, files))
@@ -190,7 +197,7 @@ def _build_of(specs: Specs, artefact: Artefact) -> tuple[Build, Mapping[str, byt
 
 
 def _write_folder(files: Mapping[str, bytes], out: Path) -> None:
-    """A fresh folder beside `out` that takes its place: a reader sees the old bundle or the new one, both whole."""
+    """A fresh folder beside `out` takes its place: a reader sees the old bundle or the new one, whole."""
     out = out.absolute()
     with _fresh_beside(out) as fresh:
         for name, data in files.items():

@@ -5,8 +5,8 @@
     abi/<id>.json      launch arguments of each
 
 Invariants
- - Every file but the manifest is listed in it with length and digest; the seal is the digest of the manifest's other
-   content. The seal finds accidents, not forgers.
+ - Every file but the manifest is listed in it with length and digest; the seal is the digest of the
+   manifest's other content. The seal finds accidents, not forgers.
  - The same specs, sources and compiler give the same bytes: no date, no path, no host fact.
 """
 
@@ -35,8 +35,8 @@ ANY_COMMAND = "flymono bundle --arch ARCH --tp TP -o PATH"
 
 @dataclass(frozen=True)
 class Manifest:
-    """`specs`: digest of each spec that builds depend on, by `kind/name`. `versions`: of flymono, FlyDSL, linker.
-    `command`: makes this bundle again (finished builds come from the artefact store)."""
+    """`specs`: digest of each spec that builds depend on, by `kind/name`. `versions`: of flymono, FlyDSL,
+    linker. `command`: makes this bundle again (finished builds come from the artefact store)."""
 
     arch: str
     tp: int

@@ -92,10 +92,11 @@ class Bundle:
         self.load(self.builds)
 
     def check(self, specs: Specs, ids: Iterable[str] | None = None) -> None:
-        """Was this bundle made from `specs`, and do its builds (default: all) agree with the plans made from them?
+        """Was this bundle made from `specs`, and do its builds (default: all) agree with the plans made
+        from them?
 
-        Plans each build, about 0.1 s a build; whoever has the plans already calls `check_specs` and `check_plan`.
-        Raises BundleError with everything that is stale, missing or altered.
+        Plans each build, about 0.1 s a build; whoever has the plans already calls `check_specs` and
+        `check_plan`. Raises BundleError with everything that is stale, missing or altered.
         """
         wanted = list(self.builds if ids is None else ids)
         findings = [*self._unknown(wanted), *self._spec_findings(specs)]
@@ -116,7 +117,9 @@ class Bundle:
 
     def finding(self, code: BundleCode, where: str, text: str) -> BundleFinding:
         """A finding about a part of this bundle, with the command that makes it."""
-        return BundleFinding(code, f"{self.path}/{where}" if where else str(self.path), text, self.manifest.command)
+        return BundleFinding(
+            code, f"{self.path}/{where}" if where else str(self.path), text, self.manifest.command
+        )
 
     def _unknown(self, ids: Iterable[str]) -> Iterator[BundleFinding]:
         for id in ids:
@@ -137,7 +140,9 @@ class Bundle:
         for name, made in self.manifest.specs.items():
             here = specs.digest(name) if name in specs.names() else ""
             if here != made:
-                text = f"spec {name} has digest {here[:12] or 'none'} here, the bundle was made from {made[:12]}"
+                text = (
+                    f"spec {name} has digest {here[:12] or 'none'} here, the bundle was made from {made[:12]}"
+                )
                 yield self.finding(BundleCode.STALE_SPEC, "", text)
 
     def _planned(self, specs: Specs, id: str) -> list[BundleFinding]:
@@ -178,7 +183,7 @@ def _root(path: Path) -> Traversable:
 
 
 def _read(root: Traversable, name: str) -> bytes | None:
-    """A file below `root`; None if it is missing or unreadable (a wheel's entry whose checksum is wrong, say)."""
+    """A file below `root`; None if it is missing or unreadable (a wheel's entry with a wrong checksum)."""
     try:
         return root.joinpath(name).read_bytes()
     except _UNREADABLE:

@@ -1,8 +1,8 @@
 """A bundle as an installable wheel: the same files give the same bytes, wherever it is written.
 
-Entries are sorted, dated 1980-01-01 and stored without compression (whose bytes depend on the zlib at hand). The wheel
-requires nothing: it is data that the flymono of a server checks, and a requirement could bring another package of
-that name from an index.
+Entries are sorted, dated 1980-01-01 and stored without compression (whose bytes depend on the zlib at
+hand). The wheel requires nothing: it is data that the flymono of a server checks, and a requirement could
+bring another package of that name from an index.
 """
 
 from __future__ import annotations

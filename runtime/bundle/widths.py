@@ -1,7 +1,7 @@
 """Row counts that a bundle serves whole, and those of a server that it lacks.
 
-A width is served if every variant of the shipped matrix exists at it: a step runs all of its layers, and one that
-lacks a build would stop in the middle.
+A width is served if every variant of the shipped matrix exists at it: a step runs all of its layers, and
+one that lacks a build would stop in the middle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .opened import Bundle
 
 @dataclass(frozen=True)
 class Gap:
-    """A width that the host captures and the bundle lacks: the builds that are missing, and what makes them."""
+    """A width that the host captures and the bundle lacks: its missing builds, and what makes them."""
 
     rows: int
     draft: bool

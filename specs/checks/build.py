@@ -138,7 +138,10 @@ def _twice(source: Source, build: BuildSpec) -> Iterator[Finding]:
         mine = list(dict.fromkeys(product([group.kernel], [group.arch], build.rows_of(group), *axes)))
         again = next((key for key in mine if key in seen), None)
         if again is not None:
-            text = ", ".join(f"{axis} {value}" for axis, value in zip(("kernel", "arch", "rows", *AXES), again, strict=True))
+            text = ", ".join(
+                f"{axis} {value}"
+                for axis, value in zip(("kernel", "arch", "rows", *AXES), again, strict=True)
+            )
             line = source.at("groups", seen[again]).line
             yield source.finding(Code.BUILD_TWICE, "groups", i, id=f"({text})", line=line)
         for key in mine:

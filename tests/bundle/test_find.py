@@ -31,7 +31,9 @@ def code_of(use: Callable[[], Bundle]) -> BundleCode:
     return finding.code
 
 
-def test_the_argument_then_the_variable(original: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_argument_then_the_variable(
+    original: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("FLYMONO_BUNDLE", str(tmp_path / "none"))
     assert find_bundle(ARCH, TP, original).path == original
     assert code_of(lambda: find_bundle(ARCH, TP)) is BundleCode.NOT_FOUND

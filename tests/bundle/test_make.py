@@ -26,7 +26,9 @@ LISTS = [word for id in IDS[1:] for word in ("--only", id)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def start(cache: Path, *args: object) -> subprocess.Popen[str]:
@@ -127,7 +129,9 @@ def test_an_order_is_the_matrix_and_further_widths(specs: Specs) -> None:
     wider = Order(ARCH, TP, widths=(6, 7), draft_widths=(12,)).keys(specs)
     further = set(wider) - set(every)
     assert {(k.rows, k.draft or k.window == 192) for k in further} == {(7, False), (12, True)}
-    assert len(further) == 6 + 3 + 1 + 2 + (2 + 1 + 1)  # K1, K2, FFN, key lists at 7; K1, K2, FFN of the draft at 12
+    assert len(further) == 6 + 3 + 1 + 2 + (
+        2 + 1 + 1
+    )  # K1, K2, FFN, key lists at 7; K1, K2, FFN of the draft at 12
     halves = [Order(ARCH, TP, only=(word,)).keys(specs) for word in ("target", "draft")]
     assert sorted(halves[0] + halves[1]) == sorted(every)
     assert [k.id for k in Order(ARCH, TP, only=(IDS[0],)).keys(specs)] == [IDS[0]]

@@ -1,4 +1,4 @@
-"""A bundle that is not whole is refused: each artefact by name, all at once, with the command that makes it."""
+"""A bundle that is not whole is refused: each artefact by name, all at once, with its command."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_another_format_is_said_so(folder: Path) -> None:
 
 def test_a_sealed_manifest_that_makes_no_sense(folder: Path) -> None:
     content = json.loads((folder / "manifest.json").read_text())
-    del content["builds"][IDS[0]]["code"]["bytes"]
+    del content["builds"][IDS[0]]["code"]["size"]
     (folder / "manifest.json").write_text(json.dumps(content | {"seal": seal_of(content)}))
     assert refusal(lambda: Bundle.open(folder)).findings[0].code is BundleCode.MANIFEST
 

@@ -92,9 +92,7 @@ def test_words_do_not_make_a_bundle_stale(bundle: Bundle, plan: KernelPlan) -> N
     assert host_digest(other) == host_digest(plan)
 
 
-def test_stale_builds_come_all_at_once(
-    bundle: Bundle, specs: Specs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stale_builds_come_all_at_once(bundle: Bundle, specs: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     from flymono.runtime.bundle import opened
 
     monkeypatch.setattr(opened, "plan_of", lambda specs, key: _argument(plan_of(specs, key), name="other"))
