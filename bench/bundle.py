@@ -89,9 +89,12 @@ def loaded(folder: Path) -> dict[str, float]:
     paths = [p for p in folder.rglob("*") if p.is_file()]
     verified, plain = best(whole), best(lambda: [p.read_bytes() for p in paths])
     return {
-        "builds": LOADED, "bytes": sum(p.stat().st_size for p in paths),
-        "open_and_load_ms": round(verified, 2), "read_files_ms": round(plain, 2), "ratio": round(verified / plain, 2),
-    }  # fmt: skip
+        "builds": LOADED,
+        "bytes": sum(p.stat().st_size for p in paths),
+        "open_and_load_ms": round(verified, 2),
+        "read_files_ms": round(plain, 2),
+        "ratio": round(verified / plain, 2),
+    }
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`flymono bundle`: compile the shipped builds of an arch and TP size ahead of serving; show and verify them."""
+"""`flymono bundle`: compile the shipped builds of an arch and TP size ahead; show and verify bundles."""
 
 from __future__ import annotations
 

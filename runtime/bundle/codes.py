@@ -29,7 +29,7 @@ class BundleCode(StrEnum):
 
 
 ABOUT = {
-    BundleCode.NOT_FOUND: "No bundle was named, none is installed for this arch and TP size, or none is there.",
+    BundleCode.NOT_FOUND: "No bundle was named, none is installed for arch and TP size, or none is there.",
     BundleCode.SEVERAL: "Several installed packages say that they are the bundle of this arch and TP size.",
     BundleCode.OTHER: "The bundle is for another arch or TP size.",
     BundleCode.MANIFEST: "The manifest is missing, truncated or altered: its seal does not fit its content.",

@@ -1,5 +1,4 @@
-"""Which bundle a server takes: the one it is told, else FLYMONO_BUNDLE, else the installed one of arch and
-TP size.
+"""Which bundle a server takes: the one it is told, else FLYMONO_BUNDLE, else the installed one.
 
 An installed bundle is found by its entry point `<arch>-tp<T>`, whose value names the package that holds the
 files. The package is looked up and not imported: no code of a bundle runs.

@@ -36,7 +36,7 @@ def shipped(specs: Matrix) -> tuple[BuildKey, ...]:
 
 
 def is_draft(specs: SpecSet, key: BuildKey) -> bool:
-    """Whether draft layers alone launch this build: by its mixture, or a window list wider than the model's."""
+    """Whether draft layers alone launch this build: by mixture, or a window list wider than the model's."""
     model = model_of(specs, key.model)
     return key.draft or (model is not None and key.window != model.attention.window)
 

@@ -1,5 +1,4 @@
-"""What a server imports needs neither compiler nor emulator nor command line, and of packages only the base
-wheel's.
+"""What a server imports needs neither compiler nor emulator nor command line, nor their packages.
 
 Each case is a fresh Python whose import system refuses everything else.
 """
