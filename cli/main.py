@@ -31,6 +31,7 @@ COMMANDS = {
     "doctor": "doctor",
     "spec": "spec",
     "plan": "plan",
+    "why": "why",
     "gen": "gen",
     "build": "build",
     "run": "run",

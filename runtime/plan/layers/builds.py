@@ -61,11 +61,11 @@ class Builds:
 
     def widths(self, layers: Iterable[tuple[int, Path, bool]], held: frozenset[str] | None) -> Widths:
         """Widths for which the `held` builds hold every launch of `layers` (number, path, draft); None where
-        what is held is not known."""
-        if held is None:
-            return None
+        what is held is not known or nothing is launched."""
         wanted = [one for one in layers if one[1] is not Path.STOCK]
-        rows = {BuildKey.parse(name).rows for name in held} if wanted else set()
+        if held is None or not wanted:
+            return None
+        rows = {BuildKey.parse(name).rows for name in held}
         return tuple(s for s in sorted(rows) if s <= self.limit and self._has(wanted, s, held))
 
     def _has(self, layers: list[tuple[int, Path, bool]], rows: int, held: frozenset[str]) -> bool:
