@@ -68,17 +68,17 @@ def catalogues() -> tuple[Catalogue, ...]:
         Catalogue("specs", "Of `flymono spec check` and of every command.", ("code", "text", "fix"), spec),
         Catalogue(
             "plan",
-            "Why a build is refused; a refusal names all reasons and the nearest supported build. In a server, the "
-            "class says what follows (see serving).",
+            "Why a build is refused; a refusal names all reasons and the nearest supported build. In a "
+            "server, the class says what follows (see serving).",
             ("code", "class", "meaning"),
             {str(c): (str(c.klass), c.about) for c in PlanCode},
         ),
         Catalogue(
             "serving",
-            "Why a server, a layer or a step does not run on the kernels: `flymono why`, the server's log. Phase: "
-            "when it can be known. Class: STOP, the server does not start (FLYMONO_STRICT=0 makes it STOCK); STOCK, "
-            "vLLM's own path; FFN, vLLM's attention and our FFN launch; STEP, vLLM's path for this step. The last "
-            "column is the line of vLLM's own mono path that it stands for.",
+            "Why a server, a layer or a step does not run on the kernels: `flymono why`, the server's log. "
+            "Phase: when it can be known. Class: STOP, the server does not start (FLYMONO_STRICT=0 makes it "
+            "STOCK); STOCK, vLLM's own path; FFN, vLLM's attention and our FFN launch; STEP, vLLM's path for "
+            "this step. The last column is the line of vLLM's own mono path that it stands for.",
             ("code", "phase", "class", "text", "fix", "vLLM's line"),
             {
                 str(c): (str(e.phase), str(e.klass), _plain(e.text), _plain(e.fix), host_line(c))

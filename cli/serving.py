@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,12 +72,14 @@ def host_of(specs: Specs, said: Said, *checks: Callable[[], object]) -> Host:
 
     check_all(
         lambda: _arch(specs, said),
-        lambda: [positive(f"--{name}", n) for name, n in (("dp", said.dp), ("pp", said.pp), ("cp", said.cp))],
+        lambda: positive("--dp", said.dp),
+        lambda: positive("--pp", said.pp),
+        lambda: positive("--cp", said.cp),
         lambda: positive("--tp", 1 if said.tp is None else said.tp),
         lambda: positive("--compute-units", 1 if said.units is None else said.units),
         lambda: positive("--drafts", 0 if said.drafts is None else said.drafts, 0),
         lambda: one_of("--indexer", said.indexer, INDEXERS),
-        lambda: [one_of("--feature", name, FEATURES) for name in said.features],
+        *(partial(one_of, "--feature", name, FEATURES) for name in said.features),
         lambda: _rows(said.widths),
         *checks,
     )

@@ -19,7 +19,7 @@ from .keys import BadBuildId, BuildKey
 from .layer import LayerPlan, plan_layer
 from .planner import plan_ffn, plan_k1, plan_k2, plan_of
 from .support import Routing, SpecSet, key_reasons, nearest, routing_reasons
-from .unsupported import Code, Reason, Unsupported
+from .unsupported import Class, Code, Phase, Reason, ReasonCode, Unsupported
 from .width import WidthReport, width_report
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Argument",
     "BadBuildId",
     "BuildKey",
+    "Class",
     "Code",
     "Deployed",
     "FfnPlan",
@@ -35,7 +36,9 @@ __all__ = [
     "KernelPlan",
     "KeyListPlan",
     "LayerPlan",
+    "Phase",
     "Reason",
+    "ReasonCode",
     "Routing",
     "SpecSet",
     "Unsupported",

@@ -1,6 +1,7 @@
 """Which builds a server's layers have: what the plan admits, and what a bundle holds of it.
 
-Invariant: each distinct build is asked for once a plan, whatever the number of layers that launch it.
+Invariant: each distinct build is asked for once, whatever the number of layers that launch it and of plans
+that a server makes while its layers come to be (`builds_of`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,21 @@ from .host import Host, Path
 
 Widths = tuple[int, ...] | None
 """Rows that a bundle has every build of; None: not known, so every width up to the limit."""
+
+
+_KEPT: dict[tuple[int, int, int, int], Builds] = {}
+_KEPT_MOST = 8
+
+
+def builds_of(specs: SpecSet, model: ModelSpec, arch: ArchSpec, tp: int) -> Builds:
+    """The builds of a model on an arch at a TP size. Specs are frozen and kept alive here, so that the
+    answer for the same objects is the same."""
+    key = (id(specs), id(model), id(arch), tp)
+    if key not in _KEPT:
+        while len(_KEPT) >= _KEPT_MOST:
+            _KEPT.pop(next(iter(_KEPT)))
+        _KEPT[key] = Builds(specs, model, arch, tp)
+    return _KEPT[key]
 
 
 class Builds:

@@ -26,7 +26,7 @@ from ..keys import BuildKey
 from ..layer import LayerKind, kind_of
 from ..support import SpecSet, key_reasons, model_of
 from ..unsupported import Class, Code, Reason, ReasonCode, Unsupported
-from .builds import Builds, width_reason
+from .builds import Builds, builds_of, width_reason
 from .codes import ServeCode, listed, reason
 from .host import Host, HostLayer, Path, drafts_of, layer_reasons, server_reasons, unknown_layer
 
@@ -153,7 +153,7 @@ def model_plan(
     said |= {one.number: one for one in (layers or ())}
     if arch is None:
         return _without_arch(specs, host, model, sorted(said), strict)
-    builds = Builds(specs, model, arch, host.tp)
+    builds = builds_of(specs, model, arch, host.tp)
     server = _unique(server_reasons(host, model, arch) + builds.everywhere)
     found = [_own(host, model, arch, builds, said[n], server) for n in sorted(said)]
     planned = _never_mixed(found, said)
