@@ -338,9 +338,9 @@ def test_the_plans_are_the_golden_ones(name: str, golden: Callable[[str, str], N
 
     plan = model_plan(specs, HOSTS[name])
     lines = "".join(f"{line.text}\n" for line in startup_lines(plan))
-    table = "".join(
-        f"{o.layer:>2} {o.path:<5} {','.join(codes(o.reasons)) or '-':<8} {o.kind.why if o.kind else ''}\n"
-        for o in plan.layers
-    )
+    table = ""
+    for one in plan.layers:
+        why = ",".join(sorted(codes(one.reasons))) or "-"
+        table += f"{one.layer:>2} {one.path:<5} {why:<8} {one.kind.why if one.kind else ''}\n"
     assert as_json(plan).endswith("}\n")
     golden(f"plan/model-{name}.txt", lines + table)
