@@ -5,19 +5,30 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flymono.runtime.plan import Class, Deployed, Unsupported, plan_of
-from flymono.runtime.plan.layers import FEATURES, Host, HostLayer, Path, ServeCode, host_line, model_plan
+from flymono.runtime.plan.layers import (
+    FEATURES,
+    Host,
+    HostLayer,
+    Path,
+    ServeCode,
+    host_line,
+    model_plan,
+    reason,
+)
 from flymono.runtime.plan.layers import model as planning
 from flymono.runtime.plan.layers.builds import Builds
 from flymono.runtime.plan.layers.summary import check_starts, startup_lines
 from flymono.specs import Specs, load
 from flymono.specs.findings import UserError
 
+from .plan_specs import arch_with, spec_set
 from .serving import (
     HOSTS,
     PUBLISHED,
@@ -184,6 +195,36 @@ def test_a_model_without_a_spec_is_refused() -> None:
     with pytest.raises(Unsupported) as refused:
         model_plan(SPECS, Host("gfx942", 4, model="other"))
     assert "model-unknown" in codes(refused.value.reasons)
+
+
+def test_faults_found_elsewhere_put_every_layer_on_the_hosts_path() -> None:
+    faults = [
+        reason(ServeCode.PEER_MEMORY, rank=1, what="open the handle of rank 0"),
+        reason(ServeCode.BUNDLE_MISSING, arch="gfx942", tp=4, where="none is installed"),
+    ]
+    first, again = (model_plan(SPECS, HOSTS["gfx942-tp4"], faults=said) for said in (faults, faults[::-1]))
+    assert first == again and first.count(Path.STOCK) == 43
+    assert (codes(first.reasons), codes(first.stops)) == (
+        {"peer-memory", "bundle-missing"},
+        {"bundle-missing"},
+    )
+    off = reason(ServeCode.SWITCHED_OFF, value="stock")
+    assert model_plan(SPECS, HOSTS["gfx942-tp4"], faults=[off]).starts
+    assert codes(model_plan(SPECS, Host("gfx90a", 4), faults=[off])[0].reasons) == {
+        "arch-unknown",
+        "switched-off",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [({"lds": 30000}, "lds-too-small"), ({"mfma": ()}, "mfma-missing"), ({"units": 228}, "grid-too-small")],
+)
+def test_an_arch_that_admits_no_build_stops_every_layer(change: dict[str, Any], code: str) -> None:
+    broken = spec_set(MODEL, arch_with(SPECS.arch["gfx950"], **change))
+    plan = model_plan(broken, Host("gfx950", 2))
+    assert code in codes(plan.stops)
+    assert plan.count(Path.STOCK) == 43 and all(code in codes(one.reasons) for one in plan.layers)
 
 
 # ---- features, drafts, widths
