@@ -57,6 +57,7 @@ def catalogues() -> tuple[Catalogue, ...]:
     """All catalogues, in the order in which a user meets them."""
     from ..emulator.findings import KINDS
     from ..gen.findings import CODES
+    from ..runtime.bundle import BundleCode
     from ..runtime.plan import Code as PlanCode
     from ..runtime.plan.layers import CATALOGUE, FEATURES, host_line
     from ..runtime.step.codes import ABOUT
@@ -92,6 +93,12 @@ def catalogues() -> tuple[Catalogue, ...]:
             {name: (f.option, f.verdict, f.why) for name, f in FEATURES.items()},
         ),
         Catalogue("builds", "Of `flymono gen` and `flymono build`.", ("code", "meaning"), _cells(CODES)),
+        Catalogue(
+            "bundles",
+            "Of `flymono bundle` and of a server that opens one; each with the command that mends it.",
+            ("code", "meaning"),
+            _cells({str(code): code.about for code in BundleCode}),
+        ),
         Catalogue(
             "steps",
             "Of the launch arguments of a step, before it is launched: `runtime.step.check_step`.",
