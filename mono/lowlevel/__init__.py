@@ -40,6 +40,8 @@ from .memory import (
     lds_load,
     lds_or,
     lds_store,
+    load_system,
+    store_system,
     ticket,
 )
 from .values import undef
@@ -115,6 +117,7 @@ __all__ = [
     "lds_load",
     "lds_or",
     "lds_store",
+    "load_system",
     "log2",
     "lowest_bit",
     "max_plain",
@@ -136,6 +139,7 @@ __all__ = [
     "sleep",
     "spin",
     "sqrt",
+    "store_system",
     "swizzle",
     "ticket",
     "undef",

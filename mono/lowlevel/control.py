@@ -73,31 +73,35 @@ def spin(
     widths: Sequence[int],
     load: Callable[[], Sequence[Any]],
     stale: Callable[[Sequence[Any]], Any],
-    limit: int,
-    expired: Callable[[Sequence[Any]], None],
+    every: int,
+    look: Callable[[Any, Sequence[Any]], None],
 ) -> list[Any]:
     """``load()`` (vectors of ``widths`` i32 words) until ``stale`` (a scalar condition) is false.
 
-    It looks ``limit`` times at most. The loop stands once in the code: load, test, leave; else count down,
-    sleep, again. ``expired`` is traced where the count has run out and must end the wave.
+    The loop stands once in the code: load, test, leave; else count down, sleep, again. After the first time in
+    vain and then after ``every`` ones it calls ``look(ticks, words)`` with the ticks of the 100 MHz clock since
+    the first look and what was loaded; a look may end the wave.
     """
-    types = [type_of(Int32, w) for w in widths]
-    loop = _scf.WhileOp(
-        [*types, T.i32], [*[undef(Int32, w).ir_value() for w in widths], raw(opaque(limit - 1))]
-    )
-    before = loop.before.blocks.append(*types, T.i32)
+    types = [*[type_of(Int32, w) for w in widths], T.i32, T.i64]
+    empty = [undef(Int32, w).ir_value() for w in widths]
+    loop = _scf.WhileOp(types, [*empty, raw(opaque(0)), raw(fx.Int64(0))])
+    before = loop.before.blocks.append(*types)
     with ir.InsertionPoint(before):
         memory_changes()
         got = list(load())
-        _scf.condition(raw(stale(got)), [*[raw(v) for v in got], before.arguments[-1]])
-    after = loop.after.blocks.append(*types, T.i32)
+        _scf.condition(raw(stale(got)), [*[raw(v) for v in got], *before.arguments[-2:]])
+    after = loop.after.blocks.append(*types)
     with ir.InsertionPoint(after):
-        left = Int32(after.arguments[-1]) - Int32(1)
-        out = _scf.IfOp(raw(left < Int32(0)))
+        left, begun = Int32(after.arguments[-2]) - Int32(1), after.arguments[-1]
+        out = _scf.IfOp(raw(left < Int32(0)), [T.i32, T.i64], has_else=True)
         with ir.InsertionPoint(out.then_block):
-            expired([wrap(after.arguments[i], Int32, w) for i, w in enumerate(widths)])
-            end_program()
-            _scf.yield_([])
+            now = clock()
+            first = fx.Int64(begun) == fx.Int64(0)
+            since = first.select(now, fx.Int64(begun))
+            look(now - since, [wrap(after.arguments[i], Int32, w) for i, w in enumerate(widths)])
+            _scf.yield_([i32(every - 1), raw(since)])
+        with ir.InsertionPoint(out.else_block):
+            _scf.yield_([raw(left), begun])
         sleep()
-        _scf.yield_([*after.arguments[:-1], raw(left)])
+        _scf.yield_([*after.arguments[:-2], *out.results])
     return [wrap(loop.results[i], Int32, w) for i, w in enumerate(widths)]

@@ -12,6 +12,7 @@ from ...specs.schema import ArchSpec, ModelSpec
 from .abi import RUNTIME, Row, abi_of
 from .base import KernelPlan, checked, plan_faults
 from .cost import cost_of
+from .faults import fault_words
 from .dims import Dims, dims_of
 from .keys import BuildKey
 from .lds import WAVES, LdsMap
@@ -52,6 +53,7 @@ def make_keylist(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthR
         scratch=nothing,
         tags=tags_of(),
         epoch=epoch_words(rows),
+        fault=fault_words(),
         abi=abi,
         cost=cost_of(arch, traffic, (), (), nothing, 0, 0),
     )

@@ -1,0 +1,2 @@
+class FaultReport: pass
+def fault_report(*a): return None
