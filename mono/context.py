@@ -37,8 +37,6 @@ class Context:
     epoch: Any = None  # address of the epoch buffer
     tag: Any = None
     stopped: Any = None  # not 0: a wait of an earlier launch has given up
-    fault: Any = None  # address of the rank's fault words
-    bound: Any = None  # ticks of the 100 MHz clock that a wait may last
     peers: Any = None  # peers.Peers of a launch that pushes to other ranks
 
 
@@ -48,7 +46,7 @@ def enter_alone(build: Build) -> Context:
     return Context(build, tid, tid & (WAVE - 1), ll.uniform(tid >> 6), Int32(fx.block_idx.x))
 
 
-def enter(build: Build, scratch: Any, epoch: Any, fault: Any, bound: Any) -> Context:
+def enter(build: Build, scratch: Any, epoch: Any) -> Context:
     """The first statement of a kernel whose workgroups hand on to one another; `faults.turn_back` follows."""
     words = ll.global_load(epoch, count=2, constant=True)
     return replace(
@@ -59,8 +57,6 @@ def enter(build: Build, scratch: Any, epoch: Any, fault: Any, bound: Any) -> Con
         epoch=epoch,
         tag=words[0] * build.tag_scale + build.tag_offset,
         stopped=words[1],
-        fault=fault,
-        bound=bound,
     )
 
 

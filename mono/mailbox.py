@@ -86,9 +86,11 @@ def _wait(
 @ll.device
 def _look(c: Context, site: Site, ticks: Any, missing: Any, oldest: Any, awaited: Any) -> None:
     mark = faults.seen(c)
-    if (ll.uniform(mark[0]) != 0) | (ticks > c.bound):
-        faults.give_up(c, site, mark, missing, oldest, awaited)
-        ll.end_program()
+    if (mark != 0) | (ticks > ll.late_argument(c.build.faults.bound)):
+        marked = (mark != 0).select(Int32(faults.MARKED), Int32(0))
+        if missing:
+            where = (c.workgroup << 8) | (c.wave << 20) | (awaited << 24) | marked | site.number
+            ll.leave_to(faults.GIVE_UP, [where, oldest], c.tag)
 
 
 def _held(site: Site) -> Callable[[Any], Any]:

@@ -39,6 +39,31 @@ def clock() -> Any:
     return fx.Int64(intrinsic("s.memrealtime", T.i64))
 
 
+def _arguments() -> Any:
+    return _llvm.call_intrinsic(ir.Type.parse("!llvm.ptr<4>"), "llvm.amdgcn.kernarg.segment.ptr", [], [], [])
+
+
+def late_argument(offset: int) -> Any:
+    """The i64 launch argument at byte ``offset``, loaded here and not before: what only a wait in vain needs
+    would otherwise hold scalar registers from the first stage to the last."""
+    text = f"s_load_dwordx2 $0, $1, {offset}\n\ts_waitcnt lgkmcnt(0)"
+    return fx.Int64(_llvm.inline_asm(T.i64, [_arguments()], text, "=&s,s", has_side_effects=True))
+
+
+def leave_to(label: str, lanes: Sequence[Any], scalar: Any) -> None:
+    """On to the assembler text at ``label``, which ends the wave, so no register has to be kept for it.
+
+    It finds the first active lane's two ``lanes`` in vcc_lo and vcc_hi, ``scalar`` in m0 and the address of the
+    launch arguments in exec.
+    """
+    moves = [f"v_readfirstlane_b32 vcc_{half}, ${k}" for k, half in zip(range(len(lanes)), ("lo", "hi"))]
+    n = len(moves)
+    text = [*moves, f"s_mov_b32 m0, ${n}", f"s_mov_b64 exec, ${n + 1}", f"s_branch {label}"]
+    operands = [*[raw(v) for v in lanes], raw(scalar), _arguments()]
+    constraints = ",".join(["v"] * n + ["s", "s", "~{memory}"])
+    _llvm.inline_asm(None, operands, "\n\t".join(text), constraints, has_side_effects=True)
+
+
 def assembly(text: str) -> None:
     """Assembler text without operands, in program order."""
     _llvm.inline_asm(None, [], text, "", has_side_effects=True)

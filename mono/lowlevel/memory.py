@@ -58,15 +58,10 @@ def global_store(base: Any, offset: Any, value: Any, size: int = 4) -> None:
     _llvm.StoreOp(data, _pointer(base.ir_value(), 1, offset), alignment=size * count)
 
 
-def load_system(base: Any) -> Any:
-    """Four words at ``base`` (uniform), as the host and other GPUs see them now."""
-    return buffer_load(buffer(base, 16), Int32(0), count=4, cache=SYSTEM)
-
-
-def store_system(base: Any, words: Any) -> None:
-    """Four words at ``base`` in one store, seen by the host and by other GPUs before anything that follows."""
-    text = "global_store_dwordx4 $0, $1, off sc0 sc1\n\ts_waitcnt vmcnt(0)"
-    _llvm.inline_asm(None, [raw(base), raw(words)], text, "v,v,~{memory}", has_side_effects=True)
+def load_now(base: Any, offset: int = 0) -> Any:
+    """The word at ``base`` + ``offset`` as every GPU and the host see it now; no scalar register is held for it."""
+    text = f"global_load_dword $0, $1, off offset:{offset} sc0 sc1\n\ts_waitcnt vmcnt(0)"
+    return Int32(_llvm.inline_asm(i32(0).type, [raw(base)], text, "=&v,v,~{memory}", has_side_effects=True))
 
 
 def lds_block(nbytes: int) -> Any:

@@ -12,8 +12,8 @@ from ...specs.schema import ArchSpec, ModelSpec
 from .abi import RUNTIME, Row, abi_of
 from .base import KernelPlan, checked, plan_faults
 from .cost import cost_of
-from .faults import fault_words
 from .dims import Dims, dims_of
+from .faults import fault_words
 from .keys import BuildKey
 from .lds import WAVES, LdsMap
 from .passes import passes_of

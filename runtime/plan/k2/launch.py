@@ -74,7 +74,7 @@ def make_k2(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
     rows = ffn_rows(d, key.rows, how, size, scratch.total, k2=True, timeline=key.timeline)
     abi = abi_of([*attention_rows(d, key, how), *rows])
     lds = _lds(d, key.rows, a, f, how, arch)
-    kept = residency_of([s for s in stages if s.name in ("wo_a", "wo_b")])
+    kept = residency_of([s for s in stages if s.name in ("wo_a", "wo_b")], arch)
     mfma = _mfma(d, a, f, how, arch, stages, gemv, mix)
     again = 1 if all(r.kept for r in kept) else gemv.count
     traffic = _traffic(d, key, (a, f), how, size, abi, scratch, again)
