@@ -80,7 +80,8 @@ def _stages(plan: KernelPlan) -> Table:
 
 def _sites(plan: KernelPlan) -> Table:
     columns = ">id|site|stage|for every task of|region|kind|>awaited a task|>lanes|>a load|loads a batch"
-    table = new_table("Waits", columns, note=f"a wait gives up after the launch argument `bound`, {BOUND // TICKS_PER_SECOND} s in service")
+    note = f"a wait gives up after the launch argument `bound`, {BOUND // TICKS_PER_SECOND} s in service"
+    table = new_table("Waits", columns, note=note)
     for s in plan.sites:
         batches = " + ".join(map(str, s.batches))
         place = (s.id, s.name, s.stage, s.producer, s.region, s.kind)

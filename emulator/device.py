@@ -164,7 +164,8 @@ class Emulator:
     wait retires it), "early" (at issue), "random". ``xcds`` and ``xcd_offset``: XCC_ID of workgroup w is (w +
     offset) % xcds. ``idle_rounds``: rounds of polling without any store after which a launch counts as stuck.
     ``on_standstill``: what becomes of it: "report" (a finding), or "clock": the 100 MHz clock jumps ahead, so
-    that waits which the kernel bounds by it end; a finding only if none does. ``max_instructions``: 0 is no limit. ``lds_race``: report LDS bytes that two waves share with no barrier
+    that waits which the kernel bounds by it end; a finding only if none does. ``max_instructions``: 0 is no
+    limit. ``lds_race``: report LDS bytes that two waves share with no barrier
     between.
     """
 

@@ -107,8 +107,9 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Peer:
-    """The peer buffer: a mark (see faults), then ``half`` bytes a parity of the epoch. ``attn`` and ``ffn`` are the
-    pairs of every rank's partials in a half, counted from ``mark`` bytes in front of it."""
+    """The peer buffer: ``mark`` bytes for a fault's mark, then ``half`` bytes a parity of the epoch. ``attn``
+    and ``ffn`` are the pairs of every rank's partials in a half, counted from ``mark`` bytes in front of
+    it."""
 
     ranks: int
     mark: int

@@ -6,9 +6,9 @@ system scope in their peer buffers (`Box` says which).
 - *Published data* is plain words behind a flag pair: stores, then every wave waits for its stores, a
   barrier, then one thread stores the flag. Readers see the flag, pass a barrier and load plainly.
 - Every wait is bounded by the launch argument ``bound``; what it leaves when it gives up is in `faults`.
-- A site whose ``hold`` is not 1 is a hand-off that can be taken out; only tests build one. 0: it looks once and
-  takes what it finds. Another number stands in the code as a literal, once a wait: changed to 0 there, the wait
-  is no longer one, so that one code object serves to take out each hand-off alone.
+- A site whose ``hold`` is not 1 is a hand-off that can be taken out; only tests build one. 0: it looks once
+  and takes what it finds. Another number stands in the code as a literal, once a wait: changed to 0 there,
+  the wait is no longer one, so that one code object serves to take out each hand-off alone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,13 @@ def _spread(tags: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _wait(
-    c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any, tag: Any = None, ranks: bool = False
+    c: Context,
+    site: Site,
+    widths: Sequence[int],
+    load: Any,
+    tags_of: Any,
+    tag: Any = None,
+    ranks: bool = False,
 ) -> list[Any]:
     """Look at one batch until all its tags are ``tag`` (this launch's): the smallest and the largest both
     are. ``ranks``: the n-th tag is that of rank n."""

@@ -1,7 +1,7 @@
 """Peer buffers: pairs that every rank of a group sends to every rank, its own included, at system scope.
 
-Behind the mark of a fault a buffer has two halves, and the epoch's parity picks one: a rank may be one launch pair ahead of a peer that
-still reads, never two, since each sum waits for every rank's push of its own pair.
+Behind the mark of a fault a buffer has two halves, and the epoch's parity picks one: a rank may be one launch
+pair ahead of a peer that still reads, never two, since each sum waits for every rank's push of its own pair.
 """
 
 from __future__ import annotations

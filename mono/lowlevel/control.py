@@ -53,14 +53,14 @@ def late_argument(offset: int) -> Any:
 def leave_to(label: str, lanes: Sequence[Any], scalar: Any) -> None:
     """On to the assembler text at ``label``, which ends the wave, so no register has to be kept for it.
 
-    It finds the first active lane's two ``lanes`` in vcc_lo and vcc_hi, ``scalar`` in m0 and the address of the
-    launch arguments in exec.
+    It finds the first active lane's two ``lanes`` in vcc_lo and vcc_hi, ``scalar`` in m0 and the address of
+    the launch arguments in exec.
     """
-    moves = [f"v_readfirstlane_b32 vcc_{half}, ${k}" for k, half in zip(range(len(lanes)), ("lo", "hi"))]
-    n = len(moves)
+    n = len(lanes)
+    moves = [f"v_readfirstlane_b32 {to}, ${k}" for k, to in enumerate(("vcc_lo", "vcc_hi")[:n])]
     text = [*moves, f"s_mov_b32 m0, ${n}", f"s_mov_b64 exec, ${n + 1}", f"s_branch {label}"]
     operands = [*[raw(v) for v in lanes], raw(scalar), _arguments()]
-    constraints = ",".join(["v"] * n + ["s", "s", "~{memory}"])
+    constraints = ",".join(["v"] * n + ["s", "s", "~{vcc},~{memory}"])
     _llvm.inline_asm(None, operands, "\n\t".join(text), constraints, has_side_effects=True)
 
 
@@ -103,9 +103,9 @@ def spin(
 ) -> list[Any]:
     """``load()`` (vectors of ``widths`` i32 words) until ``stale`` (a scalar condition) is false.
 
-    The loop stands once in the code: load, test, leave; else count down, sleep, again. After the first time in
-    vain and then after ``every`` ones it calls ``look(ticks, words)`` with the ticks of the 100 MHz clock since
-    the first look and what was loaded; a look may end the wave.
+    The loop stands once in the code: load, test, leave; else count down, sleep, again. After the first time
+    in vain and then after ``every`` ones it calls ``look(ticks, words)`` with the ticks of the 100 MHz clock
+    since the first look and what was loaded; a look may end the wave.
     """
     types = [*[type_of(Int32, w) for w in widths], T.i32, T.i64]
     empty = [undef(Int32, w).ir_value() for w in widths]

@@ -59,7 +59,8 @@ def global_store(base: Any, offset: Any, value: Any, size: int = 4) -> None:
 
 
 def load_now(base: Any, offset: int = 0) -> Any:
-    """The word at ``base`` + ``offset`` as every GPU and the host see it now; no scalar register is held for it."""
+    """The word at ``base`` + ``offset`` as every GPU and the host see it now. Its address is in vector
+    registers."""
     text = f"global_load_dword $0, $1, off offset:{offset} sc0 sc1\n\ts_waitcnt vmcnt(0)"
     return Int32(_llvm.inline_asm(i32(0).type, [raw(base)], text, "=&v,v,~{memory}", has_side_effects=True))
 

@@ -1,12 +1,14 @@
 """Where a wait that gives up leaves its record, and what a launch looks at before it begins.
 
 Invariants
- - `FaultWords` lie in pinned host memory, one buffer a rank. The first wait of a rank that gives up writes the
-   head; every wait that ends, by its own bound or by another's mark, writes the record of its site. Nothing is
-   written unless something is wrong, and nothing is ever cleared by a kernel.
- - A head is 16 bytes in one store, never half of it: `state` is 0 (nothing), `OWN` (a launch without a rank: K1)
-   or `FROM` + the rank whose wait gave up, with the build's code above it. The mark in a peer buffer is a head.
- - The code of a build has all of its key that its sites depend on, so records are read without knowing what ran.
+ - `FaultWords` lie in pinned host memory, one buffer a rank. The first wait of a rank that gives up writes
+   the head; every wait that ends, by its bound or by another's mark, writes the record of its site. Nothing
+   is written unless something is wrong, and no kernel ever clears anything.
+ - A head is 16 bytes in one store, never half of it: `state` is 0 (nothing), `OWN` (of a launch that has no
+   rank: K1) or `FROM` + the rank whose wait gave up, with the build's code above it. The mark in a peer
+   buffer is a head of a rank's that gave up.
+ - The code of a build holds all of its key that its sites depend on: records are read without knowing what
+   ran.
  - Launches look at the epoch buffer's word `stop` and at the mark in their own peer buffer, which are in the
    GPU's memory: host memory in front of every launch would cost each of them more than a microsecond.
 """
@@ -32,6 +34,8 @@ HEAD_BYTES = 16
 MARK_BYTES = 256
 """Header of a peer buffer: a head, on lines of its own."""
 MOST_SITES = 31
+MARKED = 1 << 23
+"""In `where`: a mark ended the wait, not its bound."""
 _KINDS = ("k1", "k2", "ffn")
 
 
@@ -39,9 +43,9 @@ _KINDS = ("k1", "k2", "ffn")
 class FaultWords:
     """int32 words of a rank's fault buffer.
 
-    The head is (state | code << 16, where, oldest tag seen, the launch's tag), a site's record (where, oldest, tag,
-    1 if a mark ended it and not its bound); `where` = site | workgroup << 8 | wave << 20 | awaited ranks << 24, the
-    last a bit mask and 0 unless ranks are awaited. Site n's record lies at word `stride` * n.
+    The head is (state | code << 16, where, oldest tag seen, the launch's tag), a site's record (where, oldest
+    tag, the launch's tag, code), at word `stride` * site. `where` = site | workgroup << 8 | wave << 20 |
+    `MARKED` | awaited ranks << 24, the last a bit mask that is 0 unless ranks are awaited.
     """
 
     head: int

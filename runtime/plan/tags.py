@@ -56,14 +56,13 @@ class EpochWords:
 
 
 DRAIN_EPOCH = 1 << 29
-"""A runner that has reached this epoch drains its launches, zeroes scratch, peer buffers and epoch words of all
-ranks, and goes on from epoch 0; captured graphs stay valid.
+"""A runner that has reached this epoch drains its launches, zeroes scratch, peer buffers and epoch words of
+all ranks, and goes on from epoch 0; captured graphs stay valid.
 
-Tags repeat after 2^31 - 1 epochs, and a pair that was last written so long ago would then be believed. The epoch
-that kernels derive from a tag is right below 2^31 (`epoch_of` divides an unsigned word by the scale), and tags as
-signed numbers, in which waits look for the oldest, keep their order below 2^30. 2^29 leaves half of that: the host
-sees epochs late, once a step, and agrees with other ranks before it acts. 2^29 epochs are some 13 million steps of
-40 layers: more than a day at 100 steps a second."""
+Tags repeat after 2^31 - 1 epochs: a pair that was last written so long ago would then be believed. And as the
+signed numbers in which a wait looks for the oldest one, tags keep their order below 2^30. 2^29 leaves half of
+that, since the host sees epochs late, once a step, and agrees with the other ranks before it acts. 2^29
+epochs are 13 million steps of 40 layers: more than a day at 100 steps a second."""
 COUNTER_RING = 256
 """Counter slots of K2's queues: one a launch pair, cleared half a ring ahead."""
 

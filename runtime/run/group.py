@@ -89,7 +89,8 @@ class Group:
         return cls(
             plans[-1].scratch, tuple(used_scratch(plans, epoch, seed + r) for r in range(ranks)),
             tuple(epoch_buffer(plans[-1], epoch, seed + r) for r in range(ranks)), peer, table,
-            tuple(torch.zeros(plans[-1].fault.words, dtype=torch.int32) for _ in range(ranks)), (BOUND,) * ranks,
+            tuple(torch.zeros(plans[-1].fault.words, dtype=torch.int32) for _ in range(ranks)),
+            (BOUND,) * ranks,
         )  # fmt: skip
 
     def arguments(self, rank: int) -> dict[str, Tensor | int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...specs.findings import UserError
 from ..plan import KernelPlan
-from ..plan.faults import CODE_SHIFT, FROM, MOST_SITES, OWN, TICKS_PER_SECOND, fault_words
+from ..plan.faults import CODE_SHIFT, FROM, MARKED, MOST_SITES, OWN, TICKS_PER_SECOND, fault_words
 from ..plan.tags import WORD, TagRule
 from ..plan.waits import Site
 
@@ -22,8 +22,8 @@ _LAUNCHES = {"k1": "K1", "k2": "K2 or FFN"}
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait that ended without what it waited for. Names are empty where no plan knows the launch; `awaited`
-    ranks are those whose data was missing (none: this rank's own); `seen` says in words how old the oldest data
+    """A wait that ended without what it waited for. Names are "?" where no plan knows the launch; `awaited`
+    are the ranks whose data was missing (none: this rank's own); `seen` says in words how old the oldest data
     was; `marked`: ended by a mark and not by its bound."""
 
     build: str
@@ -48,8 +48,8 @@ class Wait:
 
 @dataclass(frozen=True)
 class FaultReport:
-    """What one rank knows of a fault. `waits` are its own, in program order; `origin` is the rank whose wait gave
-    up first as far as this one has heard, and `remote` that wait, if it was another rank's."""
+    """What one rank knows of a fault. `waits` are its own, in program order; `origin` is the rank whose wait
+    gave up first as far as this one has heard, and `remote` that wait, if it was another rank's."""
 
     rank: int
     origin: int
@@ -58,21 +58,24 @@ class FaultReport:
 
     @property
     def wait(self) -> Wait | None:
-        """The wait to look at: this rank's first in program order that no mark ended, else the other rank's."""
-        own = [w for w in self.waits if not w.marked]
-        return next(iter([*own, *([self.remote] if self.remote else []), *self.waits]), None)
+        """The wait to look at: this rank's first in program order if the fault began here, or if it misses
+        data of a rank that has not reported; else the other rank's."""
+        first = self.waits[0] if self.waits else None
+        here = first is not None and (self.origin == self.rank or bool({*first.awaited} - {self.origin}))
+        return first if here or self.remote is None else self.remote
 
     def render(self) -> str:
         """Lines for a log: the cause, then what else had to end."""
         lines = [f"rank {self.rank}: a wait gave up on rank {self.origin}"]
         cause = self.wait
         if cause is not None:
-            lines.append(f"  {'on rank ' + str(self.origin) + ': ' if cause is self.remote else ''}{cause.render()}")
+            where = f"on rank {self.origin}: " if cause is self.remote else ""
+            lines.append(f"  {where}{cause.render()}")
         rest = [w for w in self.waits if w is not cause]
         lines += [f"  with it {'(by the mark) ' if w.marked else ''}{w.render()}" for w in rest]
         if cause is not None and cause.awaited:
             others = ", ".join(f"rank {r}" for r in cause.awaited)
-            lines.append(f"  look at {others}: it died, lags by more than the bound, or launched something else")
+            lines.append(f"  look at {others}: dead, late by more than the bound, or launched something else")
         return "\n".join(lines)
 
 
@@ -99,12 +102,11 @@ def fault_report(rank: int, words: Sequence[int], plans: Iterable[KernelPlan]) -
     if not head[0] and not mark[0]:
         return None
     known = {p.code: p for p in plans if p.sites}
-    own = known.get(head[0] >> CODE_SHIFT) if head[0] else None
     records = [read[layout.stride * n :][: layout.stride] for n in range(1, MOST_SITES + 1)]
-    waits = tuple(_wait(own or _by_tag(known, r[2]), r[0], r[1], r[2], bool(r[3])) for r in records if r[0])
-    remote = _wait(known.get(mark[0] >> CODE_SHIFT), *mark[1:], False) if mark[0] else None
-    first = head if head[0] else mark
-    return FaultReport(rank, _origin(first[0], rank), waits, remote if _origin(mark[0], rank) != rank else None)
+    waits = tuple(_wait(known.get(r[3]), *r[:3]) for r in records if r[0])
+    other = mark[0] and _origin(mark[0], rank) != rank
+    remote = _wait(known.get(mark[0] >> CODE_SHIFT), *mark[1:]) if other else None
+    return FaultReport(rank, _origin((head if head[0] else mark)[0], rank), waits, remote)
 
 
 def _origin(state: int, rank: int) -> int:
@@ -112,21 +114,17 @@ def _origin(state: int, rank: int) -> int:
     return rank if state in (0, OWN) else state - FROM
 
 
-def _by_tag(known: dict[int, KernelPlan], tag: int) -> KernelPlan | None:
-    """The only plan of a kind whose launches have such tags, if there is only one."""
-    found = [p for p in known.values() if (tag - p.tag.offset) % p.tag.scale == 0]
-    return found[0] if len(found) == 1 else None
-
-
-def _wait(plan: KernelPlan | None, where: int, oldest: int, tag: int, marked: bool) -> Wait:
-    number, workgroup, wave, mask = where & 0xFF, where >> 8 & 0xFFF, where >> 20 & 0xF, where >> 24
+def _wait(plan: KernelPlan | None, where: int, oldest: int, tag: int) -> Wait:
+    number, workgroup, wave, mask = where & 0xFF, where >> 8 & 0xFFF, where >> 20 & 7, where >> 24
     site = next((s for s in plan.sites if s.id == number), None) if plan else None
     ranks = tuple(r for r in range(8) if mask >> r & 1)
     rule = plan.tag if plan else TagRule("", 2, 2 if tag % 2 == 0 else 1)
     epoch = (tag - rule.offset) % WORD // rule.scale
     build = plan.key.id if plan else f"an unknown {_LAUNCHES['k1' if tag % 2 else 'k2']} build"
     names = (site.stage, site.name, site.region, site.producer) if site else ("?", f"{number}", "?", "?")
-    return Wait(build, *names, workgroup, wave, ranks, epoch, _seen(site, oldest, tag, epoch), marked)
+    return Wait(
+        build, *names, workgroup, wave, ranks, epoch, _seen(site, oldest, tag, epoch), bool(where & MARKED)
+    )
 
 
 def _seen(site: Site | None, oldest: int, tag: int, epoch: int) -> str:

@@ -57,9 +57,7 @@ def back_unit(key: BuildKey) -> tuple[K2Plan, Unit]:
     return plan, replace(unit, id=f"{unit.id}-back", expect=replace(unit.expect, mfma=mfma, stages=stages))
 
 
-def artefact(
-    key: BuildKey, store: Store, compiler: Compiler, folder: Path
-) -> tuple[K2Plan, Artefact]:
+def artefact(key: BuildKey, store: Store, compiler: Compiler, folder: Path) -> tuple[K2Plan, Artefact]:
     plan, unit = back_unit(key)
     return plan, build(unit, Settings(store, templates=templates(folder)), compiler)[0]
 

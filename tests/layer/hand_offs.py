@@ -1,7 +1,8 @@
 """Kernels whose hand-offs can be taken out one at a time, and the schedules that have to show it.
 
-The plan gives every site a literal of its own for `hold`: such a wait is one as long as the literal stands in the
-code object. Changed to 0, the site looks once and takes what it finds, as with a hold of 0 (`mono/mailbox`).
+The plan gives every site a literal of its own for `hold`: such a wait is one as long as the literal stands in
+the code object. Changed to 0, the site looks once and takes what it finds, as with a hold of 0
+(`mono/mailbox`).
 """
 
 from __future__ import annotations
