@@ -41,7 +41,7 @@ def turn_back(c: Context) -> None:
         found = found | ll.global_load(c.peers.sym, constant=True)
     if found != 0:
         if const_expr(c.peers is not None):
-            ll.leave_to(TURN_BACK, [], c.wave)
+            ll.leave_to(TURN_BACK, c.wave)
         else:
             ll.end_program()
 

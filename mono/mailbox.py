@@ -19,7 +19,7 @@ from typing import Any
 
 import flydsl.expr as fx
 from flydsl.expr import const_expr
-from flydsl.expr.typing import Int32
+from flydsl.expr.typing import Int32, Int64
 
 from . import faults
 from . import lowlevel as ll
@@ -92,11 +92,11 @@ def _wait(
 @ll.device
 def _look(c: Context, site: Site, ticks: Any, missing: Any, oldest: Any, awaited: Any) -> None:
     mark = faults.seen(c)
-    if (mark != 0) | (ticks > ll.late_argument(c.build.faults.bound)):
+    late = Int32((ll.late_argument(c.build.faults.bound) - ticks) >> Int64(32)) >> 31
+    if (mark | late) != 0:
         marked = (mark != 0).select(Int32(faults.MARKED), Int32(0))
-        if missing:
-            where = (c.workgroup << 8) | (c.wave << 20) | (awaited << 24) | marked | site.number
-            ll.leave_to(faults.GIVE_UP, [where, oldest], c.tag)
+        where = (c.workgroup << 8) | (c.wave << 20) | (awaited << 24) | marked | site.number
+        ll.leave_to(faults.GIVE_UP, c.tag, [where, oldest], ll.ballot(missing))
 
 
 def _held(site: Site) -> Callable[[Any], Any]:

@@ -50,18 +50,21 @@ def late_argument(offset: int) -> Any:
     return fx.Int64(_llvm.inline_asm(T.i64, [_arguments()], text, "=&s,s", has_side_effects=True))
 
 
-def leave_to(label: str, lanes: Sequence[Any], scalar: Any) -> None:
+def leave_to(label: str, scalar: Any, lanes: Sequence[Any] = (), mask: Any = None) -> None:
     """On to the assembler text at ``label``, which ends the wave, so no register has to be kept for it.
 
-    It finds the first active lane's two ``lanes`` in vcc_lo and vcc_hi, ``scalar`` in m0 and the address of
-    the launch arguments in exec.
+    It finds ``scalar`` in m0, the two ``lanes`` of the first lane in ``mask`` in vcc_lo and vcc_hi, and the
+    address of the launch arguments in exec. (A branch on a lane's condition instead of the mask would cost
+    each wait three instructions when all is well.)
     """
-    n = len(lanes)
-    moves = [f"v_readfirstlane_b32 {to}, ${k}" for k, to in enumerate(("vcc_lo", "vcc_hi")[:n])]
-    text = [*moves, f"s_mov_b32 m0, ${n}", f"s_mov_b64 exec, ${n + 1}", f"s_branch {label}"]
-    operands = [*[raw(v) for v in lanes], raw(scalar), _arguments()]
-    constraints = ",".join(["v"] * n + ["s", "s", "~{vcc},~{memory}"])
-    _llvm.inline_asm(None, operands, "\n\t".join(text), constraints, has_side_effects=True)
+    text, operands, constraints = ["s_mov_b32 m0, $0"], [raw(scalar), _arguments()], ["s", "s"]
+    if lanes:
+        text += ["s_mov_b64 exec, $2", "v_readfirstlane_b32 vcc_lo, $3", "v_readfirstlane_b32 vcc_hi, $4"]
+        operands += [raw(mask), *[raw(v) for v in lanes]]
+        constraints += ["s", "v", "v"]
+    text += ["s_mov_b64 exec, $1", f"s_branch {label}"]
+    constraints += ["~{vcc}", "~{memory}"]
+    _llvm.inline_asm(None, operands, "\n\t".join(text), ",".join(constraints), has_side_effects=True)
 
 
 def assembly(text: str) -> None:
@@ -109,7 +112,8 @@ def spin(
     """
     types = [*[type_of(Int32, w) for w in widths], T.i32, T.i64]
     empty = [undef(Int32, w).ir_value() for w in widths]
-    loop = _scf.WhileOp(types, [*empty, raw(opaque(0)), raw(fx.Int64(0))])
+    first_count = -(1 << 30)
+    loop = _scf.WhileOp(types, [*empty, raw(opaque(first_count)), undef(fx.Int64).ir_value()])
     before = loop.before.blocks.append(*types)
     with ir.InsertionPoint(before):
         memory_changes()
@@ -121,8 +125,7 @@ def spin(
         out = _scf.IfOp(raw(left < Int32(0)), [T.i32, T.i64], has_else=True)
         with ir.InsertionPoint(out.then_block):
             now = clock()
-            first = fx.Int64(begun) == fx.Int64(0)
-            since = first.select(now, fx.Int64(begun))
+            since = (left < Int32(-1)).select(now, fx.Int64(begun))
             look(now - since, [wrap(after.arguments[i], Int32, w) for i, w in enumerate(widths)])
             _scf.yield_([i32(every - 1), raw(since)])
         with ir.InsertionPoint(out.else_block):

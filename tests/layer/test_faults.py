@@ -110,9 +110,7 @@ def test_a_fault_of_k1_is_passed_on_by_the_next_launch() -> None:
 
 # ------------------------------------------------------------------ planted bugs
 
-BOUND_IGNORED = plants.Edit(
-    "mailbox.py", "(mark != 0) | (ticks > ll.late_argument(c.build.faults.bound))", "mark != 0"
-)
+BOUND_IGNORED = plants.Edit("mailbox.py", "if (mark | late) != 0:", "if mark != 0:")
 MARK_KEPT = plants.Edit("faults.py", '*(_send(build) if peers else ()), "s_endpgm"', '"s_endpgm"')
 FIRST_ONLY = plants.Edit("faults.py", "    if found != 0:\n", "    if (found != 0) & (c.workgroup == 0):\n")
 
