@@ -91,6 +91,10 @@ def s_memtime(dst: int) -> list[int]:
     return [0xC0000000 | 0x24 << 18 | dst << 6, 0]
 
 
+def s_memrealtime(dst: int) -> list[int]:
+    return [0xC0000000 | 0x25 << 18 | dst << 6, 0]
+
+
 # ---- vector
 def vop1(op: int, dst: int, src: int) -> list[int]:
     return [0x7E000000 | dst << 17 | op << 9 | src]
