@@ -37,7 +37,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Memory that a launch may touch, under its argument's name. `shared`: other ranks touch it too. `regions`
+    """Memory that a launch may touch, under its argument's name. `shared`: other ranks touch it too.
+    `regions`
     as in `Launch`. `keep` is whatever has to stay alive until the launch has run."""
 
     name: str

@@ -6,7 +6,8 @@ Invariants
  - Memory is zero when it is given, and its address does not change until it is freed.
  - Inside a capture launches are recorded and not run; whatever would allocate, map or load there is a
    `GpuError` that says so. What a replay reads is what memory holds then.
- - Tensors are on `torch_device`, where torch's own allocator gives memory to outputs: that is allowed inside a
+ - Tensors are on `torch_device`, where torch's own allocator gives memory to outputs: that is allowed inside
+   a
    capture (a graph keeps it).
 """
 
@@ -21,7 +22,8 @@ from flymono.runtime.devices.base import Touched
 from flymono.specs.findings import UserError
 
 MemoryKind = Literal["device", "peer", "pinned"]
-"""On the GPU; on the GPU, uncached, for other ranks to write; on the host, which may read it without a sync."""
+"""On the GPU; on the GPU, uncached, for other ranks to write; on the host, which may read it without a
+sync."""
 
 
 class GpuError(UserError):
