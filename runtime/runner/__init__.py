@@ -5,7 +5,7 @@
 every step, `runner.guard()` and `runner.health()` once a step, `runner.close()`.
 """
 
-from .errors import RunnerError
+from .errors import InputError, RunnerError
 from .inputs import LayerWeights, Seam, Step
 from .modules import Modules
 from .ranks import GlooRanks, LocalRanks, Ranks, RanksError
@@ -14,6 +14,7 @@ from .sizes import Place
 
 __all__ = [
     "GlooRanks",
+    "InputError",
     "LayerWeights",
     "LocalRanks",
     "Modules",

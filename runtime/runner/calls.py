@@ -86,9 +86,9 @@ class Call:
             if size is None:
                 size = span(memory) if isinstance(memory, Tensor) else memory.nbytes
             regions = self._regions() if a.name == "scratch" else ()
-            found.append(Touched(a.name, address, size, a.written, False, regions, memory))
+            found.append(Touched(a.name, address, size, a.written, regions=regions, keep=memory))
         found += [
-            Touched(f"peer buffer of rank {rank}", m.address, m.nbytes, True, True, (), m)
+            Touched(f"peer buffer of rank {rank}", m.address, m.nbytes, True, shared=True, keep=m)
             for rank, m in enumerate(self.peers)
         ]
         return found
