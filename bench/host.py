@@ -12,12 +12,14 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from flymono.runtime.devices.null import NullGpu
 from flymono.runtime.plan import BuildKey, plan_of
+from flymono.runtime.plan.layer import kind_of
 from flymono.runtime.runner import LayerWeights, Place, Runner, Seam, Step
 from flymono.runtime.runner.inputs import DTYPES
 from flymono.runtime.runner.sizes import Sizes
@@ -87,7 +89,9 @@ def measure(arch: str, tp: int, layer: int, rows: int, times: int) -> dict[str, 
     runner = Runner.create(gpu, specs, place, Alone(tp), Symbols(), widths=[rows])
     weights = weights_of(specs, place, layer, rows)
     step, given = step_of(runner, rows)
-    outs = runner.layer(weights, step, given)
+    select = (lambda normed, qr: None) if kind_of(runner.sizes.model, layer).index else None
+    run = partial(runner.layer, weights, step, given, select=select)
+    outs = run()
     launches = gpu.launches
     function, kernarg = gpu.load(b"", "empty"), bytearray(512)
     tensors = [
@@ -109,10 +113,8 @@ def measure(arch: str, tp: int, layer: int, rows: int, times: int) -> dict[str, 
         empty()
 
     found = {
-        "runner": microseconds(lambda: runner.layer(weights, step, given), times),
-        "runner, caller's outputs": microseconds(
-            lambda: runner.layer(weights, step, given, outs=outs), times
-        ),
+        "runner": microseconds(run, times),
+        "runner, caller's outputs": microseconds(partial(run, outs=outs), times),
         "empty launches": microseconds(empty, times),
         "addresses and outputs alone": microseconds(least, times),
     }

@@ -136,17 +136,19 @@ class Alone:
 
 
 REFUSED = (
-    (NullGpu("gfx942"), Place("gfx950", 2), "on a GPU that is gfx942"),
-    (NullGpu("gfx950", compute_units=32), Place("gfx950", 2), "32 compute units for 256 workgroups"),
-    (NullGpu("gfx942"), Place("gfx942", 2), "a group of 4 ranks for kernels of TP2"),
-    (NullGpu("gfx950"), Place("gfx950", 3), "no kernels for"),
-    (NullGpu("gfx950"), Place("gfx950", 2, "other"), "no kernels for"),
+    (NullGpu("gfx942"), Place("gfx950", 2), 2, "on a GPU that is gfx942"),
+    (NullGpu("gfx950", compute_units=32), Place("gfx950", 2), 2, "32 compute units for 256 workgroups"),
+    (NullGpu("gfx942"), Place("gfx942", 2), 4, "no kernels for dsv41 on gfx942 TP2"),
+    (NullGpu("gfx950"), Place("gfx950", 2), 4, "a group of 4 ranks for kernels of TP2"),
+    (NullGpu("gfx950"), Place("gfx950", 3), 3, "no kernels for"),
+    (NullGpu("gfx950"), Place("gfx950", 2, "other"), 2, "no kernels for"),
 )
 
 
-@pytest.mark.parametrize(("gpu", "place", "text"), REFUSED)
-def test_what_the_kernels_are_not_planned_for_is_refused(gpu: NullGpu, place: Place, text: str) -> None:
-    size = 4 if (place.arch, place.tp) == ("gfx942", 2) else place.tp
+@pytest.mark.parametrize(("gpu", "place", "size", "text"), REFUSED)
+def test_what_the_kernels_are_not_planned_for_is_refused(
+    gpu: NullGpu, place: Place, size: int, text: str
+) -> None:
     with pytest.raises(RunnerError, match=text):
         Runner.create(gpu, specs(), place, Alone(size), NoCode())
 
