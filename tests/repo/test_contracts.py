@@ -20,7 +20,7 @@ PLANTED = {
     "gen imports specs, runtime.plan, mono": ("gen", "import flymono.emulator"),
     "reference imports specs only, never the kernels": ("reference", "from flymono.mono import __version__"),
     "emulator imports specs only": ("emulator", "def late():\n    from ..runtime.plan import keys"),
-    "a server's runner imports plans and the GPU's interface: no generator, no compiler, no emulator": (
+    "a server's runner imports no generator, no emulator": (
         "runtime/runner",
         "def late():\n    from flymono.gen import api",
     ),

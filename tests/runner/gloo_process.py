@@ -1,9 +1,8 @@
 """One process of a torch.distributed world: `gloo_process.py RANK SIZE DEAD FOLDER`.
 
 Its group leaves out process 0, so ranks of the group are numbered otherwise than processes, as those of TP
-groups
-in a larger world are. Rank DEAD of the group goes away before the second exchange; the others write what they
-got.
+groups in a larger world are. Rank DEAD of the group goes away before the last exchange; the others write down
+what they got until then, and what they were told.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ group = dist.new_group(list(range(1, size)))
 if rank:
     ranks = GlooRanks(group)
     assert ranks.all_gather((ranks.rank, "x" * 1000 * rank), 200)[0] == (0, "x" * 1000)
+    said = str(together(ranks, "planning", lambda: ranks.rank, 200))
     if ranks.rank == dead:
         os._exit(0)
     try:
-        said = str(together(ranks, "opening", lambda: ranks.rank, 200))
+        together(ranks, "opening", lambda: ranks.rank, 200)
     except RunnerError as error:
-        said = str(error)
-    (folder / f"{ranks.rank}.txt").write_text(said)
+        (folder / f"{ranks.rank}.txt").write_text(f"{said}\n{error}")
 os._exit(0)
