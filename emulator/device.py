@@ -163,7 +163,9 @@ class Emulator:
     "cdna3", "perturb"; ``trans``: "exact", "ulp". ``sampling``: when a load looks at memory: "late" (when a
     wait retires it), "early" (at issue), "random". ``xcds`` and ``xcd_offset``: XCC_ID of workgroup w is (w +
     offset) % xcds. ``idle_rounds``: rounds of polling without any store after which a launch counts as stuck.
-    ``max_instructions``: 0 is no limit. ``lds_race``: report LDS bytes that two waves share with no barrier
+    ``on_standstill``: what becomes of it: "report" (a finding), or "clock": the 100 MHz clock jumps ahead, so
+    that waits which the kernel bounds by it end; a finding only if none does. ``max_instructions``: 0 is no
+    limit. ``lds_race``: report LDS bytes that two waves share with no barrier
     between.
     """
 
@@ -181,6 +183,7 @@ class Emulator:
         xcd_offset: int = 0,
         quantum: int = 4096,
         idle_rounds: int = 64,
+        on_standstill: str = "report",
         max_findings: int = 20,
         max_instructions: int = 0,
         lds_race: bool = False,
@@ -202,6 +205,7 @@ class Emulator:
             "xcd_offset": xcd_offset,
             "quantum": quantum,
             "idle_rounds": idle_rounds,
+            "on_standstill": on_standstill,
             "max_findings": max_findings,
             "max_instructions": max_instructions,
             "lds_race": lds_race,

@@ -3,6 +3,7 @@
 // Invariants
 //  - A wave that sleeps runs again when anything was stored since it last looked at memory; when nobody can run, all
 //    sleepers run for `idle_rounds` rounds, and then the grid is stuck: that is a finding, not a hang.
+//  - With `clock_on_standstill` a stuck grid's clock jumps first, each time twice as far, until something happens.
 //  - The order of turns is a function of options and seed only.
 #include <algorithm>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 namespace flymono {
 namespace {
 
+constexpr u32 kFirstJump = 24, kJumps = 34;  // 2^24 ticks of the 100 MHz clock (0.2 s); 90 years in all
 constexpr u64 kSpinLimit = 400'000'000;  // instructions without any store, barrier or end: a spin without sleep
 
 void give_registers(Grid& g, u32 rows, bool check) {
@@ -172,6 +174,12 @@ std::vector<Grid*> Machine::active() const {
   return now;
 }
 
+bool Machine::jump_clock() {
+  if (!options.clock_on_standstill || jumps_ == kJumps) return false;
+  clock_skip += u64{21} << (kFirstJump + jumps_++);
+  return true;
+}
+
 void Machine::run() {
   u64 idle = 0, quiet_rounds = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
   while (!stop) {
@@ -187,7 +195,7 @@ void Machine::run() {
     u64 passed = 0;
     for (auto& g : grids)
       for (auto& wg : g->groups) passed += wg->epoch + (g->waves_per_group - wg->live);
-    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks;
+    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks, jumps_ = 0;
     else ++quiet_rounds;
     last_stores = stores;
     last_passed = passed;
@@ -196,8 +204,11 @@ void Machine::run() {
       for (Grid* g : now)
         for (const Wave& w : g->waves) busy |= w.state == State::running;
       if (!busy && ++idle > options.idle_rounds) {
-        for (Grid* g : now) report_waiting(*g);
-        return;
+        if (!jump_clock()) {
+          for (Grid* g : now) report_waiting(*g);
+          return;
+        }
+        idle = 0, quiet_since = ticks;
       }
       clock_skip += 64;
       for (Grid* g : now) ran |= round(*g, true);
