@@ -6,6 +6,7 @@ every step, `runner.guard()` and `runner.health()` once a step, `runner.close()`
 """
 
 from .errors import InputError, RunnerError
+from .faults import FaultError, FaultReport
 from .inputs import LayerWeights, Seam, Step
 from .modules import Modules
 from .ranks import GlooRanks, LocalRanks, Ranks, RanksError
@@ -13,6 +14,8 @@ from .runner import Runner
 from .sizes import Place
 
 __all__ = [
+    "FaultError",
+    "FaultReport",
     "GlooRanks",
     "InputError",
     "LayerWeights",

@@ -249,6 +249,6 @@ def _left(plan: K1Plan | K2Plan, server: Server, rank: int, own: Rank, outs: Sea
     if isinstance(plan, K2Plan):
         peer = runner.peers.own
         assert peer is not None
-        half = peer.tensor[(epoch & 1) * plan.peer.half_bytes :][: plan.peer.half_bytes]
+        half = peer.tensor[plan.peer.half_at(epoch) :][: plan.peer.half_bytes]
     bound = Bound(values, frozenset(a.name for a in plan.abi.arguments if a.written))
     return Launched(bound, Counters(), plan.tag.at(epoch), half)

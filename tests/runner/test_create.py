@@ -13,6 +13,7 @@ from flymono.runtime.devices.gpu import GpuError
 from flymono.runtime.devices.null import NullGpu
 from flymono.runtime.plan import width_report
 from flymono.runtime.plan.dims import dims_of
+from flymono.runtime.plan.faults import fault_words
 from flymono.runtime.plan.layout import peer_of
 from flymono.runtime.plan.memory import memory_of, runner_bytes
 from flymono.runtime.plan.placement import grid_of
@@ -183,7 +184,7 @@ def test_close_may_be_called_again_and_ends_the_runner() -> None:
 @pytest.mark.parametrize(("arch", "tp"), [("gfx950", 2), ("gfx942", 4)])
 @pytest.mark.parametrize("draft", [False, True])
 def test_what_is_allocated_is_what_the_memory_statement_says(arch: str, tp: int, draft: bool) -> None:
-    """Beside the statement: the table of peers, and what stands in for absent inputs."""
+    """Beside the statement: the table of peers, what stands in for absent inputs, fault words."""
     (model,) = specs().model.values()
     spec, widths = specs().arch[arch], [1, 6, 42]
     report, d = width_report(model, spec), dims_of(model, tp, draft=draft)
@@ -192,7 +193,7 @@ def test_what_is_allocated_is_what_the_memory_statement_says(arch: str, tp: int,
     stated = memory_of(model, spec, tp, report, widths)
     scratch = stated.draft_scratch if draft else stated.scratch
     peer = peer_of(d, report.limit.rows, report.limit.rows).total
-    extra = 8 * tp + STAND_IN
+    extra = 8 * tp + STAND_IN + fault_words().words * 4
     want = (
         sum(n for _, n in scratch)
         + peer

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from flymono.reference.layer_case import make_ffn_case
 from flymono.reference.layer_weights import seeded_layer
+from flymono.runtime.devices.emulated import EmulatedNode
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, plan_ffn
 from flymono.runtime.run import ffn
 from flymono.runtime.run.group import Group, Kernel
 from flymono.runtime.run.layer_command import ffn_given
-from flymono.runtime.runner import InputError, LayerWeights, Seam
+from flymono.runtime.runner import FaultError, InputError, LayerWeights, Seam
 
 TP, ARCH = 2, "gfx950"
 
@@ -101,6 +102,36 @@ def test_epochs_start_anew_with_the_same_bits_and_the_same_graphs(captured: bool
     assert anew == [[n == 7] * TP for n in range(20)]
     assert epochs == [[limit - 7 + n if n < 7 else n - 7] * TP for n in range(20)]
     server.close()
+
+
+@pytest.mark.slow
+def test_a_rank_that_never_launches_ends_its_peer_with_a_report_and_the_fault_stays() -> None:
+    """As on a GPU whose peer died: the wait ends at its bound, every rank hears of it, nothing runs after."""
+    at = ffn_ground(40)
+    node = EmulatedNode(specs(), ARCH, TP, {"seed": 0, "on_standstill": "clock"}, patience=0.5)
+    server = Server.start(ARCH, TP, [1], node=node)
+    inputs = [at.inputs(r) for r in range(TP)]
+    one, other = server.runners
+    one.health()
+    outs = one.ffn(*inputs[0])
+    node.gpus[0].synchronise()
+    with pytest.raises(FaultError) as raised:
+        one.health()
+    (report,) = raised.value.reports
+    assert report.rank == 0 and report.origin == 0
+    assert report.wait is not None and report.wait.awaited == (1,) and report.wait.epoch == 0
+    assert same_bits(bits(outs), at.outputs[0]) != []
+    for runner, rank in ((other, 1), (one, 0)):
+        untouched = Seam(*(torch.full_like(t, 3.0) for t in inputs[rank][1]))
+        runner.ffn(*inputs[rank], outs=untouched)
+        node.gpus[rank].synchronise()
+        assert all((t == 3.0).all() for t in untouched if t is not None), "the launch returned at once"
+    with pytest.raises(FaultError, match="rank 0"):
+        other.health()
+    with pytest.raises(FaultError):
+        one.health()
+    server.close()
+    one.health()
 
 
 def test_weights_that_do_not_fit_are_all_named() -> None:
