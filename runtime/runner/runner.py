@@ -20,8 +20,8 @@ from torch import Tensor
 from flymono import __version__
 from flymono.runtime.devices.gpu import Gpu
 from flymono.runtime.plan import SpecSet
-from flymono.runtime.plan.faults import BOUND, FIRST_BOUND
-from flymono.runtime.plan.tags import DRAIN_EPOCH
+from flymono.runtime.plan.faults import BOUND, FIRST_BOUND, HEAD_BYTES, fault_words
+from flymono.runtime.plan.tags import DRAIN_EPOCH, epoch_words
 from flymono.runtime.runner.agree import SECONDS, same, together
 from flymono.runtime.runner.bound import Bound
 from flymono.runtime.runner.buffers import OF_KIND, Buffers, qk_scale
@@ -244,17 +244,43 @@ class Runner:
         self.gpu.synchronise()
         return int(self.buffers.epoch[0])
 
-    def health(self) -> None:
-        """FaultError if a wait of any rank has given up, as far as this one has heard. Reads host memory
-        alone:
-        it neither waits for launches nor needs a GPU that works. A fault is for good: later launches return
-        at
-        once, and their outputs mean nothing."""
-        words = self.buffers.fault if self._open else None
-        if words is not None and words.any():
-            report = fault_report(self.group.rank, words.tolist(), self._builds.plans)
+    def health(self, *, settled: bool = False) -> None:
+        """FaultError if a wait of any rank has given up, as far as this one has heard.
+
+        Reads host memory alone: it neither waits for launches nor needs a GPU that works, and hears of
+        another
+        rank's fault with the next launch that has peers. `settled` waits for the launches and looks at the
+        mark
+        that other ranks leave, too. A fault is for good: later launches return at once, and what they should
+        have
+        written means nothing.
+        """
+        if not self._open:
+            return
+        if settled:
+            self.gpu.synchronise()
+        words = self.buffers.fault
+        mark = self._mark().tolist() if settled else [0]
+        if mark[0] or words.any():
+            read, at = words.tolist(), fault_words().mark
+            if mark[0] and not read[at]:
+                read[at : at + len(mark)] = mark
+            report = fault_report(self.group.rank, read, self._builds.plans)
             if report is not None:
                 raise FaultError([report], self.bound)
+
+    def sound(self) -> Tensor:
+        """bool [] on the GPU: no launch so far has been stopped. It is made by torch operations on the
+        current
+        stream, also inside a capture: behind a step's last launch it is what `torch._assert_async` takes. (An
+        emulated GPU has to be synchronised first, or asked `in_order`.)"""
+        stop = self.buffers.epoch[epoch_words(self.sizes.grid).stop]
+        return (stop | self._mark()[0]) == 0
+
+    def _mark(self) -> Tensor:
+        """int32 [4]: what the rank whose wait gave up first has left in this rank's peer buffer."""
+        assert self.peers.own is not None
+        return self.peers.own.tensor[:HEAD_BYTES].view(torch.int32)
 
     def guard(self) -> bool:
         """Call it once a step, outside captures, on every rank. Every `look_every` steps it reads the epoch;
@@ -265,7 +291,7 @@ class Runner:
             return False
         self._refuse_closed()
         epoch = self.epoch()
-        self.health()
+        self.health(settled=True)
         if epoch < self.guarding.limit:
             return False
         epochs = together(self.group, "coming to rest", self.epoch, self._seconds)

@@ -112,9 +112,14 @@ def test_a_rank_that_never_launches_ends_its_peer_with_a_report_and_the_fault_st
     server = Server.start(ARCH, TP, [1], node=node)
     inputs = [at.inputs(r) for r in range(TP)]
     one, other = server.runners
-    one.health()
+    one.health(settled=True)
+    assert one.sound() and other.sound()
     outs = one.ffn(*inputs[0])
     node.gpus[0].synchronise()
+    assert not one.sound() and not other.sound(), "the mark is in every rank's peer buffer"
+    other.health()
+    with pytest.raises(FaultError, match="rank 0"):
+        other.health(settled=True)
     with pytest.raises(FaultError) as raised:
         one.health()
     (report,) = raised.value.reports
