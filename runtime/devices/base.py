@@ -37,7 +37,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Memory that a launch may touch, under its argument's name. `shared`: other ranks touch it too. `regions`
+    """Memory that a launch may touch, under its argument's name. `shared`: other ranks touch it too;
+    `external`: they do from other processes or threads. `regions`
     as in `Launch`. `keep` is whatever has to stay alive until the launch has run."""
 
     name: str
@@ -45,6 +46,7 @@ class Touched:
     nbytes: int
     writable: bool
     shared: bool = False
+    external: bool = False
     regions: Sequence[tuple[str, int, int]] = ()
     keep: object = None
 
