@@ -158,7 +158,7 @@ class Roster:
 
 
 RANK_RECORD_BYTES = 64
-"""A record: u32 pid, u32 state (``RANK_STATES``), u64 count that grows while a launch runs, u32 rank, rest zero.
+"""A record: u32 pid, u32 state (``RANK_STATES``), u64 count that grows while a launch gets on, u32 rank, rest zero.
 The rank's process writes pid, state and rank, the core the count. Multiples of 8 bytes in memory."""
 
 RANK_STATES = ("absent", "resting", "working", "left")
@@ -184,9 +184,10 @@ class Emulator:
     "cdna3", "perturb"; ``trans``: "exact", "ulp". ``sampling``: when a load looks at memory: "late" (when a
     wait retires it), "early" (at issue), "random". ``xcds`` and ``xcd_offset``: XCC_ID of workgroup w is (w +
     offset) % xcds. ``idle_rounds``: rounds of polling without any store after which a launch counts as stuck.
-    ``max_instructions``: 0 is no limit. ``lds_race``: report LDS bytes that two waves share with no barrier
+    ``on_standstill``: what becomes of it: "report" (a finding), or "clock": the 100 MHz clock jumps ahead, so
+    that waits which the kernel bounds by it end; a finding only if none does. ``max_instructions``: 0 is no limit. ``lds_race``: report LDS bytes that two waves share with no barrier
     between. ``patience``: seconds that a launch waits on external memory while no rank that it watches has work,
-    before that is a finding.
+    before it counts as stuck too.
     """
 
     def __init__(
@@ -203,6 +204,7 @@ class Emulator:
         xcd_offset: int = 0,
         quantum: int = 4096,
         idle_rounds: int = 64,
+        on_standstill: str = "report",
         max_findings: int = 20,
         max_instructions: int = 0,
         lds_race: bool = False,
@@ -225,6 +227,7 @@ class Emulator:
             "xcd_offset": xcd_offset,
             "quantum": quantum,
             "idle_rounds": idle_rounds,
+            "on_standstill": on_standstill,
             "max_findings": max_findings,
             "max_instructions": max_instructions,
             "lds_race": lds_race,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "decode.hpp"
 #include "machine.hpp"
 
 namespace flymono {

@@ -50,6 +50,7 @@ struct Options {
   u32 quantum = 4096;       // instructions a wave runs before the next one gets its turn
   u32 xcds = 8, xcd_offset = 0;
   u32 idle_rounds = 64;     // rounds without any store, barrier or end before "all waiting"
+  bool clock_on_standstill = false;  // then the clock jumps, so that waits bounded by it end, before it is a finding
   u32 max_findings = 20;
   u64 max_instructions = 0; // 0: no limit
   bool lds_race = false;    // report LDS bytes shared between waves without a barrier
@@ -260,15 +261,18 @@ class Machine {
  private:
   bool round(Grid& grid, bool wake_all);
   std::vector<Grid*> active() const;   // grids that run now: the first unfinished one of each rank
+  bool jump_clock();                   // at a standstill. False: waits are not bounded by the clock
   void report_waiting(Grid& grid);
   void visit_order(Grid& grid);
   u32 burst();
-  void release_clock();
+  void moved();
   void wait_outside(const std::vector<Grid*>& now);
   void report_gone();
   void report_patience();
   std::unique_ptr<Roster> roster_;
+  u64 beaten_ = 0;                     // stores at the last beat
   std::unique_ptr<OutsideWait> outside_;
+  u32 jumps_ = 0;                      // of the clock, since the last progress
 };
 
 // Interpreter: at most `budget` instructions, or until the wave yields.

@@ -35,12 +35,14 @@ struct Buffer {
   std::string name;
   u64 lo = 0, hi = 0;
   bool writable = true, external = false;
+  bool counted = true;  // which bytes are touched is noted; off for ranges far larger than what a launch uses
   std::vector<Region> regions;
   Traffic traffic;
 
   const Region* region(u64 address) const;
   // Marks [at, at + n) as touched; `at` is an address inside the buffer.
   void mark(bool store, u64 at, u64 n) {
+    if (!counted) return;
     std::vector<u64>& map = store ? traffic.stored : traffic.loaded;
     const u64 first = at - lo, bit = first & 63;
     if (map.empty() || bit + n > 64) return mark_long(map, first, n);

@@ -47,6 +47,7 @@ Options options_of(const std::string& arch, const nb::dict& d) {
   o.quantum = std::max<u32>(1, get<u32>(d, "quantum", o.quantum));
   o.xcds = get<u32>(d, "xcds", o.xcds);
   o.xcd_offset = get<u32>(d, "xcd_offset", 0);
+  o.clock_on_standstill = choice<bool>(d, "on_standstill", {{"report", false}, {"clock", true}});
   o.idle_rounds = get<u32>(d, "idle_rounds", o.idle_rounds);
   o.max_findings = std::max<u32>(1, get<u32>(d, "max_findings", o.max_findings));
   o.max_instructions = get<u64>(d, "max_instructions", 0);

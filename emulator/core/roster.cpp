@@ -15,7 +15,7 @@ namespace flymono {
 namespace {
 
 constexpr double kLook = 0.05;               // seconds between two looks at the other ranks
-constexpr std::chrono::seconds kStale{20};   // a rank whose launch does not move for so long does not work
+constexpr std::chrono::seconds kStale{10};   // a rank whose launch does not move for so long only waits itself
 
 double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 

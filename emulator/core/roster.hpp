@@ -16,7 +16,7 @@ namespace flymono {
 struct RankRecord {
   enum State : u32 { absent, resting, working, left };  // working: a launch runs or is queued; left: closed
   u32 pid = 0, state = absent;
-  u64 beats = 0;             // grows while a launch runs
+  u64 beats = 0;             // grows while a launch gets on; not while it only waits
   u32 rank = 0, reserved[11] = {};
 };
 static_assert(sizeof(RankRecord) == 64);

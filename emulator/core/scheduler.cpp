@@ -3,6 +3,7 @@
 // Invariants
 //  - A wave that sleeps runs again when anything was stored since it last looked at memory; when nobody can run, all
 //    sleepers run for `idle_rounds` rounds, and then the grid is stuck: that is a finding, not a hang.
+//  - With `clock_on_standstill` a stuck grid's clock jumps first, each time twice as far, until something happens.
 //  - The order of turns is a function of options and seed only.
 //  - While a launch only polls external memory, its clock is held: it goes on with real time if no rank has work, and
 //    stands still while one has. Such a launch is not stuck; it ends when a rank is gone, or nobody works for `patience`.
@@ -19,6 +20,7 @@ namespace {
 
 constexpr u64 kPolls = 8;                   // rounds of nothing but polls of external memory before the thread yields
 constexpr double kTicksPerSecond = 21e8;    // of the core clock, 21 for one of the 100 MHz clock
+constexpr u32 kFirstJump = 24, kJumps = 34;  // 2^24 ticks of the 100 MHz clock (0.2 s); 90 years in all
 constexpr u64 kSpinLimit = 400'000'000;  // instructions without any store, barrier or end: a spin without sleep
 
 void give_registers(Grid& g, u32 rows, bool check) {
@@ -152,7 +154,7 @@ bool Machine::round(Grid& g, bool wake_all) {
   for (u32 id : g.order) {
     if (options.order == Order::starve && id == options.starved && !wake_all) continue;
     Workgroup& wg = *g.groups[id];
-    if (roster_) roster_->beat();
+    if (roster_ && stores != beaten_) roster_->beat(), beaten_ = stores;
     // A workgroup keeps its turn while its own waves pass barriers: good for locality, and any order is legal.
     for (int pass = 0; pass < (shuffled ? 1 : 16) && wg.live; ++pass) {
       bool here = false;
@@ -185,30 +187,38 @@ std::vector<Grid*> Machine::active() const {
   return now;
 }
 
-// Time goes on where it stopped.
-void Machine::release_clock() {
+bool Machine::jump_clock() {
+  if (!options.clock_on_standstill || jumps_ == kJumps) return false;
+  (held_clock ? *held_clock : clock_skip) += u64{21} << (kFirstJump + jumps_++);
+  return true;
+}
+
+// Something happened: time goes on where it stopped, and others see that this rank works.
+void Machine::moved() {
   if (held_clock) clock_skip = *held_clock - ticks;
   held_clock.reset();
   outside_->end();
+  if (roster_) roster_->beat();
 }
 
 // A turn in which all that ran were polls of external memory.
 void Machine::wait_outside(const std::vector<Grid*>& now) {
   if (!held_clock) held_clock = ticks + clock_skip;
   outside_->begin();
-  if (roster_) roster_->beat();
   outside_->pause();
   const double passed = outside_->due();
   if (passed == 0) return;
   if (progress) progress(ticks);
   const Roster::Peers peers = roster_ ? roster_->look() : Roster::Peers::resting;
   if (peers == Roster::Peers::working) return;
-  *held_clock += static_cast<u64>(passed * kTicksPerSecond);
+  if (peers == Roster::Peers::resting) *held_clock += static_cast<u64>(passed * kTicksPerSecond);
   outside_->resting += passed;
-  // Its last stores may have come after the polls before this look: only what is still missing at the next one will never come.
-  if (peers == Roster::Peers::gone && ++outside_->gone > 1) report_gone();
-  else if (outside_->resting > options.patience) report_patience();
-  else return;
+  // A rank that is gone may have stored its last after the polls before this look; what is missing at the next one too
+  // will never come.
+  const bool gone = peers == Roster::Peers::gone;
+  if (gone ? ++outside_->gone == 1 : outside_->resting <= options.patience) return;
+  if (jump_clock()) return;
+  gone ? report_gone() : report_patience();
   for (Grid* g : now) report_waiting(*g);
 }
 
@@ -241,7 +251,7 @@ void Machine::run() {
     u64 passed = 0;
     for (auto& g : grids)
       for (auto& wg : g->groups) passed += wg->epoch + (g->waves_per_group - wg->live);
-    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks, release_clock();
+    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks, jumps_ = 0, moved();
     else ++quiet_rounds;
     const bool polled = outside_loads != last_outside;
     last_outside = outside_loads;
@@ -257,8 +267,11 @@ void Machine::run() {
       for (Grid* g : now)
         for (const Wave& w : g->waves) busy |= w.state == State::running;
       if (!busy && !polled && ++idle > options.idle_rounds) {
-        for (Grid* g : now) report_waiting(*g);
-        return;
+        if (!jump_clock()) {
+          for (Grid* g : now) report_waiting(*g);
+          return;
+        }
+        idle = 0, quiet_since = ticks;
       }
       if (!held_clock) clock_skip += 64;
       for (Grid* g : now) ran |= round(*g, true);
