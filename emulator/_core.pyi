@@ -1,6 +1,6 @@
 """Types of the C++ core (core/module.cpp, core/decode_bind.cpp)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ def implemented_ops() -> list[str]: ...
 def run(
     arch: str,
     options: dict[str, Any],
-    buffers: list[_Buffer],
+    buffers: Sequence[_Buffer],
     launches: list[dict[str, Any]],
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]: ...
@@ -27,7 +27,7 @@ def execute(
     arch: str,
     code: bytes,
     options: dict[str, Any],
-    buffers: list[_Buffer],
+    buffers: Sequence[_Buffer],
     vgprs: _U32,
     agprs: _U32,
     scalars: _U32,

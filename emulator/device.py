@@ -158,8 +158,9 @@ class Roster:
 
 
 RANK_RECORD_BYTES = 64
-"""A record: u32 pid, u32 state (``RANK_STATES``), u64 count that grows while a launch gets on, u32 rank, rest zero.
-The rank's process writes pid, state and rank, the core the count. Multiples of 8 bytes in memory."""
+"""A record: u32 pid, u32 state (``RANK_STATES``), u64 count that grows while a launch gets on, u32 rank,
+rest zero. The rank's process writes pid, state and rank, the core the count. Multiples of 8 bytes in
+memory."""
 
 RANK_STATES = ("absent", "resting", "working", "left")
 """What a rank says of itself: not there yet; no launch; a launch runs or is queued; closed."""
@@ -185,9 +186,10 @@ class Emulator:
     wait retires it), "early" (at issue), "random". ``xcds`` and ``xcd_offset``: XCC_ID of workgroup w is (w +
     offset) % xcds. ``idle_rounds``: rounds of polling without any store after which a launch counts as stuck.
     ``on_standstill``: what becomes of it: "report" (a finding), or "clock": the 100 MHz clock jumps ahead, so
-    that waits which the kernel bounds by it end; a finding only if none does. ``max_instructions``: 0 is no limit. ``lds_race``: report LDS bytes that two waves share with no barrier
-    between. ``patience``: seconds that a launch waits on external memory while no rank that it watches has work,
-    before it counts as stuck too.
+    that waits which the kernel bounds by it end; a finding only if none does. ``max_instructions``: 0 is no
+    limit. ``lds_race``: report LDS bytes that two waves share with no barrier between. ``patience``: seconds
+    that a launch waits on external memory while no rank that it watches has work, before it counts as stuck
+    too.
     """
 
     def __init__(
@@ -254,9 +256,7 @@ class Emulator:
                 return found  # an arch that it does not know hides everything else
         return found
 
-    def register(
-        self, name: str, memory: Any, writable: bool = True, external: bool = False
-    ) -> int:
+    def register(self, name: str, memory: Any, writable: bool = True, external: bool = False) -> int:
         """Let kernels touch ``memory``: CPU tensor, numpy array, or (address, nbytes). Gives the address.
 
         ``external``: other processes or threads change it while a launch runs. Accesses are then atomic ones
@@ -305,7 +305,9 @@ class Emulator:
         run, so name buffers by rank to tell them apart. With order "random" ranks drift apart by up to a
         launch. Raises ``EmulationError`` when there is any finding.
         """
-        buffers = [(n, b.address, b.nbytes, b.writable, b.regions, b.external) for n, b in self._buffers.items()]
+        buffers = [
+            (n, b.address, b.nbytes, b.writable, b.regions, b.external) for n, b in self._buffers.items()
+        ]
         kept, specs, jobs = [], [], [(rank, job) for rank, queue in enumerate(queues) for job in queue]
         for n, (rank, job) in enumerate(jobs):
             found = job.code.kernels[job.kernel]

@@ -46,9 +46,9 @@ class Touched:
     nbytes: int
     writable: bool
     shared: bool = False
-    external: bool = False
     regions: Sequence[tuple[str, int, int]] = ()
     keep: object = None
+    external: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """A GPU through HIP: what the `Gpu` interface says, on AMD's runtime.
 
 Invariants
- - Arguments travel as one buffer that the host packed (HIP's `extra`), which HIP copies before a launch returns.
- - Peer memory is uncached: stores of other GPUs become visible while a kernel runs. Pinned memory is coherent, so
-   that the host reads what a kernel wrote without a sync, and after it died.
+ - Arguments travel as one buffer that the host packed (HIP's `extra`), which HIP copies before a launch
+   returns.
+ - Peer memory is uncached: stores of other GPUs become visible while a kernel runs. Pinned memory is
+   coherent, so that the host reads what a kernel wrote without a sync, and after it died.
  - Memory is zeroed, and the zeroes have arrived, before anyone gets its address.
  - A launch makes one call and no allocation; what a capture records is what torch's current stream records.
 """
@@ -79,8 +80,8 @@ class HipGraph:
 class HipGpu:
     """GPU `index` of this process (gpu.Gpu and gpu.Capturing).
 
-    Raises GpuError when the GPU is none that `specs` know, or has fewer compute units than a launch has workgroups:
-    they must all be resident at a time.
+    Raises GpuError when the GPU is none that `specs` know, or has fewer compute units than a launch has
+    workgroups: they must all be resident at a time.
     """
 
     def __init__(self, specs: Specs, index: int = 0, side: TorchSide | None = None) -> None:
@@ -101,11 +102,15 @@ class HipGpu:
 
     def _check(self, specs: Specs, name: str) -> None:
         if self.arch not in specs.arch:
-            raise GpuError(f"GPU {self.index} ({name}) is {self.arch}", fix=f"there are builds for {', '.join(specs.arch)}")
+            raise GpuError(
+                f"GPU {self.index} ({name}) is {self.arch}",
+                fix=f"there are builds for {', '.join(specs.arch)}",
+            )
         needed = grid_of(specs.arch[self.arch]).workgroups
         if self.compute_units < needed:
             raise GpuError(
-                f"GPU {self.index} ({name}) shows {self.compute_units} compute units, a launch needs {needed} at a time",
+                f"GPU {self.index} ({name}) shows {self.compute_units} compute units, a launch needs "
+                f"{needed} at a time",
                 fix="use the whole GPU: partition mode SPX (amd-smi set --compute-partition SPX)",
             )
 
@@ -197,8 +202,8 @@ class HipGpu:
             raise GpuError(f"loading {kernel} on {self.arch}: {error}") from error
 
     def launch(
-        self, function: HipFunction, grid: int, block: int, kernarg: bytes | bytearray | memoryview, stream: int,
-        buffers: Callable[[], Sequence[Touched]],
+        self, function: HipFunction, grid: int, block: int, kernarg: bytes | bytearray | memoryview,
+        stream: int, buffers: Callable[[], Sequence[Touched]],
     ) -> None:  # fmt: skip
         """Queue a launch on `stream`. Raises GpuError if HIP refuses it."""
         size = len(kernarg)
@@ -214,13 +219,15 @@ class HipGpu:
 
     # ---- order
     def synchronise(self) -> None:
-        """Wait for the current stream. Raises GpuError for what went wrong in a kernel, and inside a capture."""
+        """Wait for the current stream. Raises GpuError for what went wrong in a kernel, and inside a
+        capture."""
         self._refuse_in_capture("synchronising")
         self._use()
         self.hip.call("hipStreamSynchronize", self.current_stream())
 
     def begin_capture(self) -> None:
-        """Record what is launched on the current stream from here on (where torch does not capture itself)."""
+        """Record what is launched on the current stream from here on (where torch does not capture
+        itself)."""
         mode = self.hip.constant("hipStreamCaptureMode", "hipStreamCaptureModeThreadLocal")
         self.hip.call("hipStreamBeginCapture", self.current_stream(), mode)
 

@@ -1,9 +1,10 @@
 """The HIP runtime that calls go to: the one that torch has mapped, through AMD's own bindings.
 
 Invariants
- - One process has one HIP runtime. Streams, pointers and captures of another copy mean nothing to torch's, so two
-   mapped copies are refused, and the bindings are bound to the mapped one before their first call.
- - Every entry point that is used stands in `ENTRY_POINTS`; one that the library lacks is an error with its name.
+ - One process has one HIP runtime. Streams, pointers and captures of another copy mean nothing to torch's,
+   so two mapped copies are refused, and the bindings are bound to the mapped one before their first call.
+ - Every entry point that is used stands in `ENTRY_POINTS`; one that the library lacks is an error with its
+   name.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from flymono.runtime.devices.gpu import GpuError
@@ -39,7 +39,6 @@ ENTRY_POINTS = {
     "hipModuleUnload": "hipModuleUnload",
     "hipModuleLaunchKernel": "hipModuleLaunchKernel",
     "hipStreamCreateWithFlags": "hipStreamCreateWithFlags",
-    "hipStreamDestroy": "hipStreamDestroy",
     "hipStreamSynchronize": "hipStreamSynchronize",
     "hipStreamIsCapturing": "hipStreamIsCapturing",
     "hipStreamBeginCapture": "hipStreamBeginCapture",
@@ -70,7 +69,8 @@ def mapped_libraries(maps: str | None = None) -> list[Path]:
 
 
 class Hip:
-    """Calls into the HIP runtime. `hip.call("hipMalloc", 16)` gives what the call gives, or raises GpuError."""
+    """Calls into the HIP runtime. `hip.call("hipMalloc", 16)` gives what the call gives, or raises
+    GpuError."""
 
     def __init__(self) -> None:
         before = _the_mapped()
@@ -94,7 +94,8 @@ class Hip:
         return getattr(getattr(self._hip, enumeration), name)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What the entry point gives: nothing, a value, or a tuple. Raises GpuError with its name and reason."""
+        """What the entry point gives: nothing, a value, or a tuple. Raises GpuError with its name and
+        reason."""
         error, *values = self._calls[name](*arguments)
         if error != self._success:
             raise GpuError(f"{name}: {self.reason(error)}")
@@ -133,11 +134,11 @@ def _the_mapped() -> Path | None:
     return found[0] if found else None
 
 
-def _bindings(library: Path | None) -> ModuleType:
+def _bindings(library: Path | None) -> Any:
     """AMD's module, bound to `library`, or to what it finds itself if that is None."""
     try:
-        paths = importlib.import_module("rocm.bindings.util.paths")
-        hip = importlib.import_module("rocm.bindings.hip")
+        paths: Any = importlib.import_module("rocm.bindings.util.paths")
+        hip: Any = importlib.import_module("rocm.bindings.hip")
     except ImportError as error:
         raise GpuError(f"AMD's HIP bindings cannot be imported ({error})", fix=_INSTALL) from error
     if library is None:
@@ -154,7 +155,7 @@ def _bindings(library: Path | None) -> ModuleType:
     return hip
 
 
-def _bound(hip: ModuleType) -> Path:
+def _bound(hip: Any) -> Path:
     """The library that the bindings use. Raises GpuError when there is none, or a second one now."""
     if not hip.has_symbol("hipSetDevice"):
         raise GpuError(f"no HIP runtime: {NAME} is neither mapped by torch nor found", fix=_INSTALL)

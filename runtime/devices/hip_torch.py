@@ -1,7 +1,7 @@
 """What of a GPU is torch's: its tensors' device, the stream that it works on now, tensors over raw memory.
 
-Everything else of the HIP device is the same lines on a GPU and on a stand-in library, where torch has no GPU and
-another object takes this one's place.
+Everything else of the HIP device is the same lines on a GPU and on a stand-in library, where torch has no
+GPU and another object takes this one's place.
 """
 
 from __future__ import annotations

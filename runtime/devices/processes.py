@@ -1,12 +1,13 @@
 """An emulated GPU of one rank whose peers run in other processes (or threads), over shared memory.
 
 Invariants
- - Launches start when they are queued, on a thread of the rank's own, and run while the host goes on: ranks meet in
-   their kernels' waits, nowhere else.
- - Peer memory, the rank's and those that it has opened, is external to the emulator: other ranks change it while a
-   launch runs. A handle also tells where the exporting rank's record is, so that a wait knows whom it waits for.
- - A rank whose process ended, that was closed or that stopped with a finding is gone for the others: a launch that
-   waits for it ends too.
+ - Launches start when they are queued, on a thread of the rank's own, and run while the host goes on: ranks
+   meet in their kernels' waits, nowhere else.
+ - Peer memory, the rank's and those that it has opened, is external to the emulator: other ranks change it
+   while a launch runs. A handle also tells where the exporting rank's record is, so that a wait knows whom
+   it waits for.
+ - A rank whose process ended, that was closed or that stopped with a finding is gone for the others: a
+   launch that waits for it ends too.
 """
 
 from __future__ import annotations
@@ -146,7 +147,9 @@ class RankNode(EmulatedNode):
             return self._queues[0].popleft()
 
     def _fail(self, error: BaseException) -> None:
-        self._error = error if isinstance(error, GpuError) else GpuError(f"rank {self.rank} stopped: {error!r}")
+        self._error = (
+            error if isinstance(error, GpuError) else GpuError(f"rank {self.rank} stopped: {error!r}")
+        )
         self._queues[0].clear()
         self.record.say("left")
 

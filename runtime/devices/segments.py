@@ -1,8 +1,8 @@
 """Memory that ranks in several processes share, and what each rank says of itself there.
 
 Invariants
- - A segment is an anonymous file of the process that made it. It has no name that could be left behind: when its
-   processes have ended, however they did, it is gone.
+ - A segment is an anonymous file of the process that made it. It has no name that could be left behind: when
+   its processes have ended, however they did, it is gone.
  - A handle names process, file and inode, so that one that came too late never maps something else.
  - A rank's record is written by its own process alone (emulator: RANK_RECORD_BYTES, RANK_STATES).
 """
@@ -42,7 +42,9 @@ class Segment:
             descriptor = os.memfd_create(f"flymono-{name}", os.MFD_CLOEXEC)
             os.ftruncate(descriptor, nbytes)
             inode = os.fstat(descriptor).st_ino
-            return cls(_mapped(descriptor, nbytes), _FILE.pack(os.getpid(), descriptor, inode, nbytes), descriptor)
+            return cls(
+                _mapped(descriptor, nbytes), _FILE.pack(os.getpid(), descriptor, inode, nbytes), descriptor
+            )
         except OSError as error:
             raise SegmentError(f"no shared memory of {nbytes} bytes: {error.strerror}") from error
 
@@ -84,7 +86,7 @@ class Record:
 
     def __init__(self, rank: int) -> None:
         self.segment = Segment.create(f"rank-{rank}", RANK_RECORD_BYTES)
-        self._words = self.segment.tensor.numpy()
+        self._words = memoryview(self.segment.tensor.numpy())
         struct.pack_into("<I", self._words, _RANK_AT, rank)
         self.say("resting")
 

@@ -62,9 +62,7 @@ def until_all(test: list[list[int]]) -> list[list[int]]:
 def rounds(first: bool) -> bytes:
     """Hand a pair (n, n) to and fro; each lane ors up how much the two words of a pair ever differed."""
     send = [v_mov(2, 12), v_mov(3, 12), global_store(1, 2, 4, dwords=2, sc0=1, sc1=1), s_waitcnt(vm=0)]
-    receive = until_all(
-        [global_load(4, 1, 6, dwords=2, sc0=1, sc1=1), s_waitcnt(vm=0), v_cmp_eq_u32(12, 5)]
-    )
+    receive = until_all([global_load(4, 1, 6, dwords=2, sc0=1, sc1=1), s_waitcnt(vm=0), v_cmp_eq_u32(12, 5)])
     check = [v_xor(4, v(5), 4), v_or(6, v(4), 6)]
     one = [*send, *receive, *check] if first else [*receive, *check, *send]
     body = [sop2(S_ADD, 12, 12, const(1)), *one, s_cmp_eq_u32(12, 13)]
@@ -131,7 +129,9 @@ class Shared:
         records = [int(self.records[r].ctypes.data) for r in (self.rank, 1 - self.rank)]
         code = PROGRAMS[program](self.rank == 0)
         self.say(WORKING)
-        done = run(code, buffers, kernarg=args.ctypes.data, external=external, **({"roster": records} | options))
+        done = run(
+            code, buffers, kernarg=args.ctypes.data, external=external, **({"roster": records} | options)
+        )
         self.say(RESTING)
         return done
 

@@ -69,7 +69,7 @@ def test_a_killed_rank_ends_the_launch_that_waits_for_it(file: Path) -> None:
     shared, launches = Shared(file, 0), []
     waiting = threading.Thread(target=lambda: launches.append(shared.run("clocked")))
     waiting.start()
-    while shared.records[1][1] != WORKING or shared.records[1][2] == 0:
+    while shared.records[1][1] != WORKING:
         time.sleep(0.05)
     time.sleep(0.5)
     assert waiting.is_alive()
@@ -84,7 +84,8 @@ def test_a_killed_rank_ends_the_launch_that_waits_for_it(file: Path) -> None:
 
 
 def clock_of_a_wait(file: Path, peer: int) -> int:
-    """100 MHz ticks that a launch sees while it waits about a second for a rank that says `peer` of itself."""
+    """100 MHz ticks that a launch sees while it waits about a second for a rank that says `peer` of
+    itself."""
     shared, done = Shared(file, 0), threading.Event()
 
     def other() -> None:
@@ -109,7 +110,7 @@ def test_the_clock_stands_still_while_a_peer_works(file: Path) -> None:
 
 
 def test_the_clock_goes_on_while_no_peer_works(file: Path) -> None:
-    assert 20_000_000 < clock_of_a_wait(file, RESTING)
+    assert clock_of_a_wait(file, RESTING) > 20_000_000
 
 
 def test_a_wait_on_nobody_ends(file: Path) -> None:

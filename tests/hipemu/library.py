@@ -58,5 +58,7 @@ def environment(folder: Path, **settings: object) -> dict[str, str]:
 
     found = {"ROCM_PATH": str(built(folder)), "HIPEMU_CORE": str(_core.__file__)}
     arch = str(settings.get("arch", "gfx950"))
-    mach = next(number for number, name in MACHS.items() if name == arch)
-    return found | {f"HIPEMU_{n.upper()}": str(v) for n, v in ({"arch": arch, "mach": mach} | settings).items()}
+    mach = next((number for number, name in MACHS.items() if name == arch), 0)
+    return found | {
+        f"HIPEMU_{n.upper()}": str(v) for n, v in ({"arch": arch, "mach": mach} | settings).items()
+    }
