@@ -77,7 +77,7 @@ def test_a_killed_rank_ends_the_launch_that_waits_for_it(file: Path) -> None:
     killed = time.monotonic()
     waiting.join(60)
     assert time.monotonic() - killed < 10
-    peer.wait()
+    peer.communicate()
     first = launches[0].findings[0]
     assert first.kind == "rank-gone" and f"rank 1 (process {peer.pid})" in first.message
     assert "theirs" not in first.message and launches[0].findings[1].buffer == "mine"
