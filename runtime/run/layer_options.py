@@ -93,6 +93,8 @@ def _exists(layer: int, model: ModelSpec) -> None:
 def _chained(model: ModelSpec, first: int, count: int) -> None:
     """Layers in a row read one compressed cache and fold one another's output in."""
     ratios, engram = model.topology.compress_ratios, model.topology.engram_layers
+    if first < 0:
+        return  # no layer, which is told by itself
     found = []
     for n in range(first + 1, min(first + count, len(ratios))):
         if kv_source(model, n) != kv_source(model, first) or ratios[n] != ratios[first]:

@@ -50,6 +50,7 @@ REFUSED = {
     "layer --arch gfx950 --layer 39 --chain 2": ("first draft layer",),
     "layer --arch gfx950 --chain 0 --steps 0": ("a chain of 0 layers in 0 steps",),
     "layer --arch gfx950 --rows 49 --contexts x,1 --chain 0": ("49 rows", "contexts 'x'", "a chain of 0"),
+    "layer --arch gfx950 --layer -5 --chain 9 --rows 49": ("there is no layer -5", "49 rows"),
     "ffn --arch gfx950 --draft --layer 3 --rows 49": ("layer 3 is no draft layer", "49 rows"),
     "layer --arch nothing": ("there is no arch spec 'nothing'",),
     "layer --arch gfx950 --inputs /no/where": ("/no/where/inputs.safetensors does not exist",),
