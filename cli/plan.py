@@ -159,10 +159,10 @@ def memory(
     from .plan_memory import print_memory, statement
 
     specs = load()
-    loaded = None if loaded_gib is None else int(loaded_gib * 1024) << 20
     done = statement(
-        specs, arch, _tp(specs, arch, tp), rows, whole_drafts=not stock_drafts, percent=percent, loaded=loaded
-    )
+        specs, arch, _tp(specs, arch, tp), rows, whole_drafts=not stock_drafts, percent=percent,
+        loaded_gib=loaded_gib,
+    )  # fmt: skip
     if json:
         typer.echo(to_json(done), nl=False)
     else:
