@@ -32,6 +32,7 @@ COMMANDS = {
     "doctor": "doctor",
     "spec": "spec",
     "plan": "plan",
+    "why": "why",
     "gen": "gen",
     "build": "build",
     "bundle": "bundle",

@@ -20,7 +20,7 @@ from .layer import LayerPlan, plan_layer
 from .planner import plan_ffn, plan_k1, plan_k2, plan_of
 from .shipped import at_widths, is_draft, shipped
 from .support import Routing, SpecSet, key_reasons, model_of, nearest, routing_reasons
-from .unsupported import Code, Reason, Unsupported
+from .unsupported import Class, Code, Phase, Reason, ReasonCode, Unsupported
 from .width import WidthReport, width_report
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Argument",
     "BadBuildId",
     "BuildKey",
+    "Class",
     "Code",
     "Deployed",
     "FfnPlan",
@@ -36,7 +37,9 @@ __all__ = [
     "KernelPlan",
     "KeyListPlan",
     "LayerPlan",
+    "Phase",
     "Reason",
+    "ReasonCode",
     "Routing",
     "SpecSet",
     "Unsupported",
