@@ -6,7 +6,7 @@ it lays its scratch and its peer buffers out as it likes, so they are only made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -174,9 +174,10 @@ def _attended(
 
 def run(
     step: Step, hsaco: bytes, kernel: str, buffers: Buffers, recode: Recode | None = None,
-    stages: Sequence[tuple[str, int, int]] = (), **options: Any,
+    stages: Sequence[tuple[str, int, int]] = (), without: Collection[str] = (), **options: Any,
 ) -> Ran:  # fmt: skip
-    """Launch a kernel of this step's ABI on all ranks. `recode` gives another byte order of a weight."""
+    """Launch a kernel of this step's ABI on all ranks. `recode` gives another byte order of a weight,
+    `without` are arguments that it has not got."""
     plan, tp = step.plan, step.plan.key.tp
     device = Emulator(plan.key.arch, xcds=specs().arch[plan.key.arch].machine.xcds, **options)
     peers = [torch.zeros(buffers.peer, dtype=torch.uint8) for _ in range(tp)]
@@ -188,7 +189,7 @@ def run(
         for a in plan.abi.arguments:
             if isinstance(given[a.name], Tensor) and a.name != "peers":
                 device.register(f"{a.name} {rank}", given[a.name], writable=a.written)
-        values = [given[a.name] for a in plan.abi.arguments]
+        values = [given[a.name] for a in plan.abi.arguments if a.name not in without]
         queues.append([Job(code, kernel, plan.grid, values, None, tuple(stages))])
         bound.append(given)
     return Ran(tuple(done[0] for done in device.launch_ranks(queues)), tuple(bound))

@@ -116,6 +116,9 @@ class Peer:
     half: int
     attn: int
     ffn: int
+    sym: int = 0  # byte offsets of launch arguments
+    table: int = 0
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -293,12 +296,9 @@ class Faults:
     stop: int  # word of the epoch buffer
     mark: int  # byte offset of a mark in the fault words
     look: int
-    fault: int  # byte offsets of launch arguments ...
+    fault: int  # byte offsets of launch arguments
     bound: int
     epoch: int
-    sym: int = 0  # ... and of those of a launch with peers
-    table: int = 0
-    rank: int = 0
 
 
 @dataclass(frozen=True)

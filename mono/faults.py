@@ -49,8 +49,8 @@ def turn_back(c: Context) -> None:
 def seen(c: Context) -> Any:
     """What a wait looks at: not 0 if it has to end."""
     if c.peers is not None:
-        return ll.uniform(ll.load_now(c.peers.sym))
-    return ll.uniform(ll.load_now(c.epoch, 4 * c.build.faults.stop))
+        return ll.uniform(ll.load_now(ll.late_argument(c.build.ffn.peer.sym)))
+    return ll.uniform(ll.load_now(ll.late_argument(c.build.faults.epoch), 4 * c.build.faults.stop))
 
 
 def finish(c: Context) -> None:
@@ -68,9 +68,10 @@ def _begin(build: Build, peers: bool) -> list[str]:
     at = build.faults
     loads = [f"s_load_dwordx2 s[8:9], s[0:1], {at.fault}", f"s_load_dwordx2 s[10:11], s[0:1], {at.epoch}"]
     if peers:
+        peer = build.ffn.peer
         loads += [
-            f"s_load_dwordx2 s[12:13], s[0:1], {at.table}", f"s_load_dword s14, s[0:1], {at.rank}",
-            f"s_load_dwordx2 s[16:17], s[0:1], {at.sym}",
+            f"s_load_dwordx2 s[12:13], s[0:1], {peer.table}", f"s_load_dword s14, s[0:1], {peer.rank}",
+            f"s_load_dwordx2 s[16:17], s[0:1], {peer.sym}",
         ]  # fmt: skip
     return [
         "s_waitcnt vmcnt(0) lgkmcnt(0)", "s_mov_b64 s[0:1], exec", "s_mov_b64 exec, 1",

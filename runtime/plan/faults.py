@@ -55,6 +55,11 @@ class FaultWords:
     code_shift: int
     look_polls: int
 
+    @property
+    def mark_at(self) -> int:
+        """Byte offset of the mark."""
+        return 4 * self.mark
+
 
 def fault_words() -> FaultWords:
     """The layout, the same for every build."""

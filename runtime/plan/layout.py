@@ -47,6 +47,16 @@ class Peer:
         """The region `name` of a half."""
         return self.regions[name]
 
+    @property
+    def attn_at(self) -> int:
+        """Offset of `attn` from `mark_bytes` in front of a half, as kernels count."""
+        return self.mark_bytes + self["attn"].offset
+
+    @property
+    def ffn_at(self) -> int:
+        """The same of `ffn`."""
+        return self.mark_bytes + self["ffn"].offset
+
     def half_at(self, epoch: int) -> int:
         """Offset of the half that `epoch` uses."""
         return self.mark_bytes + epoch % PARITIES * self.half_bytes

@@ -45,7 +45,7 @@ def templates(folder: Path) -> Path:
     """A folder with K2's templates whose FFN half runs no stage."""
     for path in TEMPLATES.glob("*.j2"):
         shutil.copy(path, folder / path.name)
-    (folder / FFN_STAGES).write_text('    stage("end")\n')
+    (folder / FFN_STAGES).write_text('    stage("end")\n    finish(c)\n')
     return folder
 
 

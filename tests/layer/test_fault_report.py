@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from benches import specs
 
+from flymono.mono import faults as device
 from flymono.runtime.plan import BuildKey, KernelPlan, plan_of
-from flymono.runtime.plan.faults import CODE_SHIFT, FROM, MARKED, OWN, fault_words
+from flymono.runtime.plan.faults import CODE_SHIFT, FROM, HEAD_BYTES, MARKED, OWN, fault_words
 from flymono.runtime.runner.faults import FaultError, fault_report
 
 K1, FFN, EPOCH = "dsv41_k1-gfx950-tp2-s6-r2", "dsv41_ffn-gfx950-tp2-s6", 7
@@ -78,3 +79,12 @@ def test_a_launch_that_no_plan_knows_keeps_its_numbers() -> None:
     assert report.wait.build == "an unknown K1 build" and report.wait.site == str(k1.site("norm_lin").id)
     error = FaultError([report], bound=10**9)
     assert "after 10 s" in str(error) and error.reports == (report,) and error.exit_code == 1
+
+
+def test_the_kernels_write_what_the_plan_says() -> None:
+    assert (device.OWN, device.FROM, device.MARKED, 1 << device.BLOCK_SHIFT) == (
+        OWN,
+        FROM,
+        MARKED,
+        HEAD_BYTES,
+    )
