@@ -117,9 +117,7 @@ class Hip:
 
     def reason(self, error: Any) -> str:
         """An error's name and HIP's words for it."""
-        text = self._calls["hipGetErrorString"](error)
-        said = text[0] if isinstance(text, tuple) else text
-        words = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        words = str(self._calls["hipGetErrorString"](error)[-1])
         return f"{error.name}: {words}" if words and words != error.name else str(error.name)
 
 

@@ -19,8 +19,7 @@ import torch
 from flymono.emulator.device import RANK_RECORD_BYTES, RANK_STATES
 
 _FILE = struct.Struct("<IIQQ")  # process, descriptor, inode, bytes
-_RECORD_HEAD = struct.Struct("<II")
-_RANK_AT = 16
+_PROCESS, _STATE, _RANK = 0, 1, 4  # words of a record
 
 
 class SegmentError(OSError):
@@ -86,10 +85,10 @@ class Record:
 
     def __init__(self, rank: int) -> None:
         self.segment = Segment.create(f"rank-{rank}", RANK_RECORD_BYTES)
-        self._words = memoryview(self.segment.tensor.numpy())
-        struct.pack_into("<I", self._words, _RANK_AT, rank)
+        self._words = self.segment.tensor.view(torch.int32)
+        self._words[_RANK] = rank
         self.say("resting")
 
     def say(self, state: str) -> None:
         """What the rank does now: one of RANK_STATES."""
-        _RECORD_HEAD.pack_into(self._words, 0, os.getpid(), RANK_STATES.index(state))
+        self._words[_PROCESS], self._words[_STATE] = os.getpid(), RANK_STATES.index(state)

@@ -141,5 +141,6 @@ def test_a_rank_that_died_is_an_error_of_the_launch_that_waits(built: Path, tmp_
         env = os.environ | environment(built, rank=r, devices=1)
         started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
     error = json.loads(started[0].communicate(timeout=600)[0].splitlines()[-1])["error"]
-    assert started[1].wait(60) == 9
+    started[1].communicate(timeout=60)
+    assert started[1].returncode == 9
     assert error.startswith("hipStreamSynchronize: hipErrorLaunchFailure: rank-gone: rank 1 (process ")
