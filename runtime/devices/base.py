@@ -35,6 +35,21 @@ class Launch:
     shared: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Memory that a launch may touch, under its argument's name. `shared`: other ranks touch it too.
+    `regions`
+    as in `Launch`. `keep` is whatever has to stay alive until the launch has run."""
+
+    name: str
+    address: int
+    nbytes: int
+    writable: bool
+    shared: bool = False
+    regions: Sequence[tuple[str, int, int]] = ()
+    keep: object = None
+
+
 @dataclass(frozen=True)
 class Traffic:
     """Bytes of one buffer in one launch: asked for by lanes, and distinct bytes touched."""

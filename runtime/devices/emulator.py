@@ -7,7 +7,8 @@ a buffer is a finding with the argument's name in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from flymono.emulator import CodeObject, EmulationError, Emulator, Job, LaunchResult
-from flymono.runtime.devices.base import Counters, Launch, Traffic
+from flymono.runtime.devices.base import Counters, Launch, Touched, Traffic
 from flymono.specs.findings import UserError
 from flymono.specs.schema import ArchSpec
 
@@ -43,7 +44,8 @@ class EmulatorDevice:
         changed = ", ".join(f"{k} {v}" for k, v in self.options.items() if k != "seed")
         return f"the emulator of {self.arch.name}" + (f" ({changed})" if changed else "")
 
-    def _emulator(self) -> Emulator:
+    def emulator(self) -> Emulator:
+        """A core with these options and no buffers. Raises DeviceError for options that it does not know."""
         try:
             return Emulator(self.arch.name, xcds=self.arch.machine.xcds, **self.options)
         except ValueError as error:
@@ -51,7 +53,7 @@ class EmulatorDevice:
 
     def check(self, grid: int) -> None:
         """DeviceError (exit code 2) with everything that is wrong with arch and options, before any work."""
-        emulator = self._emulator()
+        emulator = self.emulator()
         faults = emulator.faults()
         starved = emulator.options["starved"]
         if isinstance(starved, int) and starved >= grid:
@@ -66,46 +68,92 @@ class EmulatorDevice:
 
     def launch_ranks(self, queues: Sequence[Sequence[Launch]]) -> list[list[Counters]]:
         """`launch` of a queue a rank. A launch's traffic is that of the whole run, and its seconds too."""
-        emulator, codes = self._emulator(), dict[bytes, CodeObject]()
-        names = _register(emulator, queues)
-        jobs = [[_job(launch, codes) for launch in queue] for queue in queues]
-        start = time.process_time()
+        codes = dict[bytes, CodeObject]()
+        prepared = [[_prepared(launch, codes) for launch in queue] for queue in queues]
         try:
-            results = emulator.launch_ranks(jobs, self.progress)
+            results, counters = execute(self.emulator(), prepared, self.progress)
         except EmulationError as error:
             self.last = error.result
             raise DeviceError(str(error), tuple(error.findings)) from error
-        seconds, self.last = time.process_time() - start, results[0][0]
-        return [
-            [counters_of(result, seconds, own) for result, own in zip(*rank, strict=True)]
-            for rank in zip(results, names, strict=True)
-        ]
+        self.last = results[0][0]
+        return counters
 
 
-def _register(emulator: Emulator, queues: Sequence[Sequence[Launch]]) -> list[list[dict[str, str]]]:
+@dataclass(frozen=True)
+class Prepared:
+    """A launch as the core takes it, and the memory that it may touch."""
+
+    job: Job
+    touched: tuple[Touched, ...]
+
+
+def execute(
+    emulator: Emulator, queues: Sequence[Sequence[Prepared]], progress: Callable[[int], None] | None = None
+) -> tuple[list[list[LaunchResult]], list[list[Counters]]]:
+    """Run a queue a rank, ranks side by side, on exactly the memory that the launches name.
+
+    Raises EmulationError with every finding.
+    """
+    names = _register(emulator, [[p.touched for p in queue] for queue in queues])
+    start = time.process_time()
+    results = emulator.launch_ranks([[p.job for p in queue] for queue in queues], progress)
+    seconds = time.process_time() - start
+    counters = [
+        [counters_of(result, seconds, own) for result, own in zip(*rank, strict=True)]
+        for rank in zip(results, names, strict=True)
+    ]
+    return results, counters
+
+
+def _register(
+    emulator: Emulator, queues: Sequence[Sequence[Sequence[Touched]]]
+) -> list[list[dict[str, str]]]:
     """Make every buffer known once, under the name of its first argument; gives {argument: that name} of each
-    launch. A buffer that any launch may write is writable: launches hand buffers to one another."""
-    sizes, writable = dict[int, int](), set[int]()
-    for launch in (launch for queue in queues for launch in queue):
-        for name, tensor in _buffers(launch):
-            at = tensor.data_ptr()
-            sizes[at] = max(sizes.get(at, 0), tensor.nbytes)
-            writable |= {at} if name in launch.writable or name in launch.shared else set()
-    labels, named = dict[int, str](), []
+    launch. A buffer that any launch may write is writable: launches hand buffers to one another. Arguments
+    that overlap (a cache's layers in one block of memory) are one buffer."""
+    everything = [t for queue in queues for launch in queue for t in launch]
+    spans = _united(everything)
+    starts, labels, named = [s.start for s in spans], dict[int, str](), []
     for rank, queue in enumerate(queues):
         own = list[dict[str, str]]()
         for launch in queue:
-            for name, tensor in _buffers(launch):
-                at = tensor.data_ptr()
-                if at not in labels:
-                    mine = len(queues) > 1 and name not in launch.shared
-                    labels[at] = _free(f"{name} of rank {rank}" if mine else name, labels.values())
-                    emulator.register(labels[at], (at, sizes[at]), writable=at in writable)
-            own.append({name: labels[tensor.data_ptr()] for name, tensor in _buffers(launch)})
-            for name, regions in launch.regions.items():
-                emulator.name_regions(own[-1][name], regions)
+            own.append({})
+            for t in launch:
+                span = spans[bisect_right(starts, t.address) - 1]
+                if span.start not in labels:
+                    mine = len(queues) > 1 and not t.shared
+                    labels[span.start] = _free(
+                        f"{t.name} of rank {rank}" if mine else t.name, labels.values()
+                    )
+                    at = (span.start, span.end - span.start)
+                    emulator.register(labels[span.start], at, writable=span.writable)
+                own[-1][t.name] = labels[span.start]
+                if t.regions:
+                    moved = [(n, t.address - span.start + offset, size) for n, offset, size in t.regions]
+                    emulator.name_regions(labels[span.start], moved)
         named.append(own)
     return named
+
+
+@dataclass
+class _Span:
+    """Bytes [start, end) that are one buffer."""
+
+    start: int
+    end: int
+    writable: bool
+
+
+def _united(everything: Iterable[Touched]) -> list[_Span]:
+    """The disjoint spans of all buffers, in the order of their addresses."""
+    spans = list[_Span]()
+    for t in sorted(everything, key=lambda t: t.address):
+        end, writable = t.address + t.nbytes, t.writable or t.shared
+        if spans and t.address < spans[-1].end:
+            spans[-1].end, spans[-1].writable = max(spans[-1].end, end), spans[-1].writable or writable
+        else:
+            spans.append(_Span(t.address, end, writable))
+    return spans
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
@@ -114,17 +162,22 @@ def _free(name: str, taken: Iterable[str]) -> str:
     return next(n for i in count(1) if (n := name if i == 1 else f"{name} ({i})") not in held)
 
 
-def _buffers(launch: Launch) -> list[tuple[str, torch.Tensor]]:
+def _touched(launch: Launch) -> Iterator[Touched]:
     """Memory that a launch may touch, by name."""
-    arguments = [(n, v) for n, v in launch.arguments if isinstance(v, torch.Tensor) and v.numel()]
-    return [*arguments, *launch.shared.items()]
+    for name, value in launch.arguments:
+        if isinstance(value, torch.Tensor) and value.numel():
+            written, regions = name in launch.writable, launch.regions.get(name, ())
+            yield Touched(name, value.data_ptr(), value.nbytes, written, False, regions)
+    for name, value in launch.shared.items():
+        yield Touched(name, value.data_ptr(), value.nbytes, True, True, launch.regions.get(name, ()))
 
 
-def _job(launch: Launch, codes: dict[bytes, CodeObject]) -> Job:
+def _prepared(launch: Launch, codes: dict[bytes, CodeObject]) -> Prepared:
     if launch.code not in codes:
         codes[launch.code] = CodeObject(launch.code)
     values = [value for _, value in launch.arguments]
-    return Job(codes[launch.code], launch.kernel, launch.grid, values, None, tuple(launch.stages))
+    job = Job(codes[launch.code], launch.kernel, launch.grid, values, None, tuple(launch.stages))
+    return Prepared(job, tuple(_touched(launch)))
 
 
 def counters_of(result: LaunchResult, seconds: float, names: Mapping[str, str]) -> Counters:

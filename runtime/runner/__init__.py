@@ -1,0 +1,27 @@
+"""The host side of launches in a server: buffers, peer memory, packed arguments, K1, K2 and FFN launches.
+
+`Runner.create(...)` on every rank (all agree, or none has a runner), `runner.layer(...)` and
+`runner.ffn(...)` in
+every step, `runner.guard()` and `runner.health()` once a step, `runner.close()`.
+"""
+
+from .errors import RunnerError
+from .inputs import LayerWeights, Seam, Step
+from .modules import Modules
+from .ranks import GlooRanks, LocalRanks, Ranks, RanksError
+from .runner import Runner
+from .sizes import Place
+
+__all__ = [
+    "GlooRanks",
+    "LayerWeights",
+    "LocalRanks",
+    "Modules",
+    "Place",
+    "Ranks",
+    "RanksError",
+    "Runner",
+    "RunnerError",
+    "Seam",
+    "Step",
+]
