@@ -12,6 +12,7 @@ def register(app: typer.Typer) -> None:
     """Add `flymono run` to the app; imports of torch and FlyDSL wait until it is called."""
     run = typer.Typer(no_args_is_help=True, help="Compute a kernel on the emulator and judge every output.")
     app.add_typer(run, name="run")
+    run.callback()(_first)
     run.command("k1")(_k1)
     run.command("layer")(_layer)
     run.command("ffn")(_ffn)
@@ -32,6 +33,13 @@ Report = Annotated[Path | None, typer.Option(help="write an HTML report")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="bytes of each argument too")]
 Padded = Annotated[int | None, typer.Option(help="padded rows at the end of the step")]
+
+
+def _first() -> None:
+    """Before any of them: the reference's large temporaries are to be made of memory that is there."""
+    from flymono.runtime.heap import keep_heap
+
+    keep_heap()
 
 
 def _k1(
