@@ -1,8 +1,8 @@
 #!/bin/sh
 # Make the environment of `make vllm-test` at $VENV and run its tests: vLLM's Python and what that imports on a
 # machine without a GPU (tests/vllm/requirements.txt), torch for CPUs, flymono editable. Never vLLM's own dependencies.
-# Environment: VENV (default .venv-vllm), PYTHON (3.11 or 3.12), TORCH_ARGS (more pip options for torch), SETUP_ONLY=1.
-# PIP_FIND_LINKS=DIR saves the download of a vLLM wheel (336 MB) that lies in DIR. Arguments go to pytest.
+# Environment: VENV (default .venv-vllm), PYTHON (3.11 or 3.12), TORCH_ARGS and VLLM_ARGS (more pip options for these;
+# "--find-links DIR" saves the download of a wheel that lies in DIR), SETUP_ONLY=1. Arguments go to pytest.
 set -eu
 cd "$(dirname "$0")/.."
 VENV="${VENV:-.venv-vllm}"
@@ -17,9 +17,16 @@ if [ ! -e "$stamp" ]; then
     say "== torch $TORCH, then what vLLM's host code and flymono import (--no-deps: vLLM's own list is 4.6 GB)"
     # shellcheck disable=SC2086
     pip install -q --no-compile --no-deps ${TORCH_ARGS:-} "torch==$TORCH"
+    "$VENV/bin/python" -c 'import ctypes, importlib.util as u, pathlib as p
+ctypes.CDLL(str(p.Path(u.find_spec("torch").origin).parent / "lib/libtorch_cpu.so"))' 2>/dev/null || {
+        say "error: this build of torch needs a GPU's libraries"
+        say "    fix: TORCH_ARGS='--index-url https://download.pytorch.org/whl/cpu'"
+        exit 2
+    }
     pip install -q --no-compile --no-deps -r tests/vllm/requirements.txt
     say "== vLLM $VLLM"
-    pip install -q --no-compile --no-deps "vllm==$VLLM"
+    # shellcheck disable=SC2086
+    pip install -q --no-compile --no-deps ${VLLM_ARGS:-} "vllm==$VLLM"
     say "== flymono, in place: names and entry points; its compiled core beside it"
     pip install -q --no-compile --no-deps --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e .
     touch "$stamp"

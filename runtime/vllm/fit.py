@@ -1,8 +1,8 @@
 """Whether this vLLM is one that the docking class was written for, and if so: putting it in place.
 
 Invariants
- - First the release (metadata of the installed package: importing vLLM for it would cost seconds), then the shape of
-   what is called and read: names and parameters. The first difference is named, and vLLM left alone.
+ - First the release (metadata of the installed package: importing vLLM for it would cost seconds), then the
+   shape of what is called and read: names and parameters. The first difference is named, and vLLM left alone.
  - A local or development version of the same release is the same release (0.33.0+rocm700, 0.33.0.dev3).
 """
 
@@ -37,8 +37,8 @@ PARAMETERS = {
         "self", "x", "positions", "input_ids", "pre_mix", "post_mix", "res_mix", "residual",
         "engram_hashes", "engram_mask",
     ),
-    "DeepseekV4ForCausalLM.compute_logits": ("self", "hidden_states"),
-    "DeepseekV4ForCausalLM.compute_logits_local": ("self", "hidden_states"),
+    "DeepseekV41LLMForCausalLM.compute_logits": ("self", "hidden_states"),
+    "DeepseekV41LLMForCausalLM.compute_logits_local": ("self", "hidden_states"),
 }  # fmt: skip
 """Callables of the hooked module, as vLLM calls or defines them."""
 
@@ -65,7 +65,7 @@ def fit(module: ModuleType) -> bool:
     from .watch import watch_logits
 
     module.MonoDecodeLayer = MonoLayer  # type: ignore[attr-defined]
-    watch_logits(module.DeepseekV4ForCausalLM)
+    watch_logits(module.DeepseekV41LLMForCausalLM)
     setattr(module, OURS, True)
     return True
 

@@ -1,9 +1,10 @@
 """The docking class: what a decoder layer of vLLM asks in every step.
 
 Invariants
- - Its surface is that of vLLM's `MonoDecodeLayer` (runtime.md 9.2); `fit` checks it when vLLM's module is executed.
- - A layer that the plan takes, in a step that the decision takes, runs on the kernels: nothing local to a rank may
-   decline later. None means vLLM's path.
+ - Its surface is that of vLLM's `MonoDecodeLayer` (runtime.md 9.2); `fit` checks it when vLLM's module is
+   executed.
+ - A layer that the plan takes, in a step that the decision takes, runs on the kernels: nothing local to a
+   rank may decline later. None means vLLM's path.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class MonoLayer:
     def ffn(
         self, layer: Any, part: Tensor, residual: Tensor, post_mix: Tensor, res_mix: Tensor, pre_mix: Tensor
     ) -> Outputs | None:
-        """The same from `part`, this rank's unreduced attention output, on; None: vLLM reduces it and goes on."""
+        """The same from `part`, this rank's unreduced attention output, on; None: vLLM reduces it and goes
+        on."""
         runner = self._taken(part.shape[0], whole=False, entry_dims=None)
         if runner is None or self.weights is None:
             return None

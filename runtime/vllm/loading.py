@@ -1,12 +1,12 @@
 """Weights of a decoder layer at load and at reload.
 
 Invariants
- - Where kernels read copies of their own, these are made while vLLM loads, so that they are model memory when the KV
-   cache is sized: routed experts before vLLM converts them, each linear right after vLLM processed it.
- - A copy is made once. Every later run of the same hook (a reload) writes into it: launches and captured graphs hold
-   its address. Copies are no parameters and no buffers, so vLLM's reload does not move them.
- - What kernels read as vLLM has it (all weights where they read row by row; norms, gates and router anywhere) is
-   viewed when loading has ended: vLLM's reload keeps the storage of its own tensors.
+ - Where kernels read copies of their own, these are made while vLLM loads, so that they are model memory when
+   the KV cache is sized: routed experts before vLLM converts them, each linear right after vLLM processed it.
+ - A copy is made once. Every later run of the same hook (a reload) writes into it: launches and captured
+   graphs hold its address. Copies are no parameters and no buffers, so vLLM's reload does not move them.
+ - What kernels read as vLLM has it (all weights where they read row by row; norms, gates and router anywhere)
+   is viewed when loading has ended: vLLM's reload keeps the storage of its own tensors.
  - A hook that raises leaves the layer refused (`Copies.broken`), until a later run of all hooks succeeds.
 """
 

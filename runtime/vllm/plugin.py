@@ -2,8 +2,10 @@
 
 Invariants
  - Registering imports neither vLLM nor torch nor specs; it may happen any number of times.
- - FLYMONO=0 installs nothing: vLLM is as if this package were not there (`--monokernel` is then its own mono decode).
- - vLLM's registry, front end and engine core never import the hooked module, so they pay for a list entry alone.
+ - FLYMONO=0 installs nothing: vLLM is as if this package were not there (`--monokernel` is then its own mono
+   decode).
+ - vLLM's registry, front end and engine core never import the hooked module, so they pay for a list entry
+   alone.
 """
 
 from __future__ import annotations

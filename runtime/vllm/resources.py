@@ -1,7 +1,7 @@
 """What a server process needs from outside: its ranks, its GPU, its kernels. One place to put others in.
 
-`vLLM`'s are the gloo group of its tensor-parallel group, the HIP device and an installed bundle. `use` puts others in
-their place: an emulated GPU and artefacts of a generator (tests), with ranks that are threads.
+`vLLM`'s are the gloo group of its tensor-parallel group, the HIP device and an installed bundle. `use` puts
+others in their place: an emulated GPU and artefacts of a generator (tests), with ranks that are threads.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class BundleKernels:
 
 
 class VllmResources:
-    """A server on GPUs. Modules of devices and bundles are looked up when they are needed: a front end needs none."""
+    """A server on GPUs. Modules of devices and bundles are looked up when they are needed: a front end needs
+    none."""
 
     def ranks(self) -> Ranks:
         """vLLM's CPU group of its tensor-parallel group."""

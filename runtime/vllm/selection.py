@@ -1,8 +1,8 @@
 """An index layer's selection between K1 and K2: vLLM's compressor and indexer, as five small operations.
 
 Invariants
- - Order: score, compress and insert, produce keys, query, index. The compressed record of a kv source is written
-   before K2 reads it, and its indexer keys before the indexer reads them.
+ - Order: score, compress and insert, produce keys, query, index. The compressed record of a kv source is
+   written before K2 reads it, and its indexer keys before the indexer reads them.
  - The result is in the attention's `topk_indices_buffer`, which K2 (or the key list) reads.
  - Each operation is a field of `Operations`, so that a machine without vLLM's GPU kernels can bind others.
 Facts: runtime.md 2.4; vLLM's shortcut for short contexts is not taken on this path.

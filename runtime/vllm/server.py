@@ -1,12 +1,12 @@
 """A process's server: its plan, its layers, its runners, and what was decided in each step.
 
-Life of a server: the first layer's `create` plans for all layers and agrees with the other ranks; further layers join;
-the first forward after loading (vLLM's profile run, at the same layer on every rank) makes runners, so that their
-memory is measured; steps are decided at their first layer, for all layers of a step.
+Life of a server: the first layer's `create` plans for all layers and agrees with the other ranks; further
+layers join; the first forward after loading (vLLM's profile run, at the same layer on every rank) makes
+runners, so that their memory is measured; steps are decided at their first layer, for all layers of a step.
 
 Invariants
- - A reason of class STOP ends start-up with a ValueError, as vLLM's own check does; FLYMONO_STRICT=0 makes it vLLM's
-   path for all layers.
+ - A reason of class STOP ends start-up with a ValueError, as vLLM's own check does; FLYMONO_STRICT=0 makes it
+   vLLM's path for all layers.
  - Whatever takes the kernels away takes them from all layers on all ranks, and frees copies and runners.
  - There is no way back after a fault of a launch: it is raised, and the engine ends.
 """
@@ -170,7 +170,8 @@ class Server:
     def prepare(self, draft: bool) -> None:
         """Make the runner of the target's layers (and of FFN launches of any), or of the draft's whole layers.
 
-        Called at the first forward of either, on every rank at the same layer. Raises WeightsError, RunnerError.
+        Called at the first forward of either, on every rank at the same layer. Raises WeightsError,
+        RunnerError.
         """
         if draft in self.runners or not self.on:
             return

@@ -1,7 +1,8 @@
 """A step as vLLM's forward context has it: the facts that route it, and a layer's inputs of a launch.
 
 Invariants
- - Facts hold metadata that every rank has alike, of all layers of a step at once (never strides or addresses).
+ - Facts hold metadata that every rank has alike, of all layers of a step at once (never strides or
+   addresses).
  - A padded row has slot -1. Where vLLM's lists end before the padded rows, rows of zeros are put after them:
    kernels read a list for every row, and nothing of a padded one counts.
 """

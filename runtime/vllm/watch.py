@@ -1,7 +1,8 @@
 """Once a step: faults of launches, and a state file for whoever looks from outside.
 
-vLLM calls `compute_logits` (or `compute_logits_local`) of the target eagerly in every step, also where everything else
-is the replay of a graph, so this is where a fault of an earlier step is raised. The draft's runs inside its graph.
+vLLM calls `compute_logits` (or `compute_logits_local`) of the target eagerly in every step, also where
+everything else is the replay of a graph, so this is where a fault of an earlier step is raised. The draft's
+runs inside its graph.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def watch_logits(model: Any) -> None:
 
 
 def state_of(server: Server) -> dict[str, Any]:
-    """What a rank says of itself: counts are of steps whose host code ran, a graph's replays are not among them."""
+    """What a rank says of itself: counts are of steps whose host code ran, a graph's replays are not among
+    them."""
     plan = server.plan
     return {
         "pid": os.getpid(),
@@ -67,7 +69,8 @@ def _name(draft: bool) -> str:
 
 
 def save_state(server: Server, now: float | None = None) -> FilePath | None:
-    """Write the state file if FLYMONO_STATE names a folder and the last one is old; never raises for a full disk."""
+    """Write the state file if FLYMONO_STATE names a folder and the last one is old; never raises for a full
+    disk."""
     global _written
     folder, at = os.environ.get(STATE), time.monotonic() if now is None else now
     if not folder or at - _written < EVERY_SECONDS:

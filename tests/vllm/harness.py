@@ -1,8 +1,9 @@
 """vLLM's real classes on a machine without a GPU: what a worker does before and after it builds a model.
 
-Runs inside the process of a scenario (`scenario.py` starts it), whose environment names arch and fakes. Nothing of
-vLLM is replaced but what asks the GPU or AITER: amdsmi, a few names of torch.cuda, one C++ operator, and `torch.zeros`
-where expert tensors are made (24 GB would not hold a rank's experts if their pages were committed).
+Runs inside the process of a scenario (`scenario.py` starts it), whose environment names arch and fakes.
+Nothing of vLLM is replaced but what asks the GPU or AITER: amdsmi, a few names of torch.cuda, one C++
+operator, and `torch.zeros` where expert tensors are made (24 GB would not hold a rank's experts if their
+pages were committed).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from lazy import lazy_zeros
 
 from flymono.runtime.plan.support import model_of
 from flymono.specs import load
+from lazy import lazy_zeros
 
 UNITS = {"gfx942": 304, "gfx950": 256}
 PORT = 29560
@@ -40,7 +41,8 @@ def config_json(specs: Any) -> dict[str, Any]:
         "index_source_layer_ids": list(t.index_source_layers),
         "candidate_source_layer_id": t.candidate_source_layer, "candidate_topk_blocks": i.candidate_blocks,
         "candidate_block_size": i.candidate_block_size, "index_topk": i.topk, "index_n_heads": i.heads,
-        "index_head_dim": i.head_dim, "n_routed_experts": e.experts, "num_experts_per_tok": e.experts_per_token,
+        "index_head_dim": i.head_dim, "n_routed_experts": e.experts,
+        "num_experts_per_tok": e.experts_per_token,
         "n_shared_experts": e.shared_experts, "moe_intermediate_size": e.intermediate,
         "norm_topk_prob": e.norm_topk_prob, "scoring_func": e.scoring, "topk_method": e.topk_method,
         "routed_scaling_factor": e.routed_scaling, "swiglu_limit": e.swiglu_limit, "hidden_act": e.activation,
@@ -108,6 +110,13 @@ class AnyBuild:
         return self._code.code(build)
 
 
+class Nothing:
+    """A stream or an event on which nothing happens."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+
 @contextmanager
 def fake_cuda(arch: str) -> Any:
     """The few names of torch.cuda that vLLM's host code asks."""
@@ -119,8 +128,8 @@ def fake_cuda(arch: str) -> Any:
         "get_device_properties": lambda *_: found,
         "current_device": lambda: 0,
         "is_current_stream_capturing": lambda: False,
-        "Event": lambda *_, **__: None,
-        "Stream": lambda *_, **__: None,
+        "Event": Nothing,
+        "Stream": Nothing,
     }
     with ExitStack() as stack:
         for name, value in names.items():
@@ -166,7 +175,7 @@ class Worker:
             "model": str(folder), "monokernel": True, "max_model_len": 4096, "skip_tokenizer_init": True,
             "load_format": "dummy", "max_num_seqs": 8, "max_num_batched_tokens": 4096, "kv_cache_dtype": "fp8",
             "speculative_config": speculation if drafts else None,
-            "moe_backend": "aiter" if needs_aiter(self.arch) else "emulation",
+            "moe_backend": "aiter" if needs_aiter(self.arch) else "auto",
         }  # fmt: skip
         return EngineArgs(**(given | engine)).create_engine_config()
 

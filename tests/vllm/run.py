@@ -1,4 +1,4 @@
-"""`make vllm-test`: every test file in an interpreter of its own, memory watched; further arguments go to pytest.
+"""`make vllm-test`: every test file in an interpreter of its own, memory watched; arguments go to pytest.
 
 Two numbers end the run: seconds, and the highest memory that this process and its descendants held together.
 """

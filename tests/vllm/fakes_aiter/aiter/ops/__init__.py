@@ -1,1 +1,1 @@
-"""Stands for AITER where vLLM asks whether it is there and for its two shuffles; there are no kernels in it."""
+"""Stands for AITER where vLLM asks whether it is there, and for its two shuffles. No kernels."""

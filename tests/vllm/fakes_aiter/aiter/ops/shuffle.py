@@ -1,7 +1,8 @@
 """The order of bytes of MXFP4 experts for block-scaled MFMAs, from the formulas of the FFN math sheet (4.2).
 
-Only what is not zero is written: expert tensors of tests are mapped lazily and mostly zero. The codes of w2 are padded
-to a multiple of 8 columns, as the kernels' layout demands; FLYMONO_TEST_CODES=tight leaves them as they are.
+Only what is not zero is written: expert tensors of tests are mapped lazily and mostly zero. The codes of w2
+are padded to a multiple of 8 columns, as the kernels' layout demands; FLYMONO_TEST_CODES=tight leaves them as
+they are.
 """
 
 import os
@@ -13,7 +14,8 @@ TILE, GROUP_BYTES, STEP_BYTES = 16, 16, 64
 
 
 def shuffle_weight(weight, is_guinterleave, gate_up):
-    """[E, N, K / 2] FP4 pairs: tiles of 16 rows, gate and up in turn; in a tile K steps of 128, blocks of 32, rows."""
+    """[E, N, K / 2] FP4 pairs: tiles of 16 rows, gate and up in turn; in a tile K steps of 128, blocks of 32,
+    rows."""
     experts, rows, row = weight.shape
     plain, out = weight.view(torch.uint8), lazy_zeros(weight.shape, torch.uint8)
     for e in range(experts):
