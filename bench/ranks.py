@@ -23,6 +23,7 @@ from flymono.reference.layer_case import make_ffn_case, make_k2_case
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import BackWeights, FfnWeights, seeded_layer
 from flymono.runtime.plan import BuildKey, FfnPlan, K2Plan, plan_ffn, plan_k2
+from flymono.runtime.plan.faults import BOUND
 from flymono.runtime.run.bind import DTYPES, unwritten
 from flymono.runtime.run.ffn import order_of
 from flymono.runtime.weights.fp4_copies import NAMES
@@ -206,6 +207,8 @@ def _given(step: Step, rank: int, buffers: Buffers, recode: Recode | None) -> di
     given |= weights | {
         "rank": rank,
         "epoch": epoch,
+        "fault": torch.zeros(step.plan.fault.words, dtype=torch.int32),
+        "bound": BOUND,
         "scratch": torch.zeros(buffers.scratch, dtype=torch.uint8),
     }
     for a in step.plan.abi.arguments:

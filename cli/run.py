@@ -85,7 +85,9 @@ def _layer(
     arch: Arch,
     tp: Tp = None,
     rows: Rows = 6,
-    layer: Annotated[int, typer.Option(help="layer of the model; draft layers follow the backbone's")] = 3,
+    layer: Annotated[
+        int | None, typer.Option(help="layer of the model (default 3); draft layers follow the backbone's")
+    ] = None,
     chain: Annotated[int, typer.Option(help="layers in a row, each fed by the one before it")] = 1,
     steps: Annotated[
         int, typer.Option(help="decode steps in a row, each on the caches of the one before")
@@ -108,9 +110,10 @@ def _layer(
     from flymono.runtime.run.layer_command import run_and_print
     from flymono.runtime.run.layer_options import LayerOptions, parse_contexts
 
+    lengths, wrong = parse_contexts(contexts)
     options = LayerOptions(
-        arch=arch, tp=tp, rows=rows, layer=None if inputs else layer, chain=chain, steps=steps,
-        contexts=parse_contexts(contexts), padded=padded, weights=weights, seed=seed, order=order, mfma=mfma,
+        arch=arch, tp=tp, rows=rows, layer=layer, chain=chain, steps=steps, contexts=lengths,
+        not_contexts=wrong, padded=padded, weights=weights, seed=seed, order=order, mfma=mfma,
         trans=trans, check=check, inputs=inputs, save=save, report=report, json=json_, verbose=verbose,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options, "layer") else 1)

@@ -14,6 +14,7 @@ from .device import Emulator as Emulator
 from .device import Finding as Finding
 from .device import Job as Job
 from .device import LaunchResult as LaunchResult
+from .device import Roster as Roster
 from .device import StageSpan as StageSpan
 from .device import Traffic as Traffic
 from .device import pack_arguments as pack_arguments

@@ -1,6 +1,6 @@
 """Types of the C++ core (core/module.cpp, core/decode_bind.cpp)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,9 @@ import numpy.typing as npt
 
 _U32 = npt.NDArray[np.uint32]
 _U8 = npt.NDArray[np.uint8]
+_Regions = list[tuple[str, int, int]]
+# name, address, bytes, writable, regions, external
+_Buffer = tuple[str, int, int, bool, _Regions] | tuple[str, int, int, bool, _Regions, bool]
 
 def decode_listing(arch: str, text: bytes) -> list[tuple[int, int, str, str, str | None]]: ...
 def decode_first(arch: str, text: bytes) -> dict[str, Any] | None: ...
@@ -16,7 +19,7 @@ def implemented_ops() -> list[str]: ...
 def run(
     arch: str,
     options: dict[str, Any],
-    buffers: list[tuple[str, int, int, bool, list[tuple[str, int, int]]]],
+    buffers: Sequence[_Buffer],
     launches: list[dict[str, Any]],
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]: ...
@@ -24,7 +27,7 @@ def execute(
     arch: str,
     code: bytes,
     options: dict[str, Any],
-    buffers: list[tuple[str, int, int, bool, list[tuple[str, int, int]]]],
+    buffers: Sequence[_Buffer],
     vgprs: _U32,
     agprs: _U32,
     scalars: _U32,

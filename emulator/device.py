@@ -145,12 +145,34 @@ class Job:
     stages: tuple[StageRange, ...] = ()
 
 
+@dataclass(frozen=True)
+class Roster:
+    """Addresses of the records (``RANK_RECORD_BYTES`` each) of this rank and of those that run elsewhere.
+
+    A launch that waits on external memory looks at the others' records: its clock stands still while one of
+    them works, and it ends with a finding when one is gone.
+    """
+
+    own: int
+    peers: tuple[int, ...]
+
+
+RANK_RECORD_BYTES = 64
+"""A record: u32 pid, u32 state (``RANK_STATES``), u64 count that grows while a launch gets on, u32 rank,
+rest zero. The rank's process writes pid, state and rank, the core the count. Multiples of 8 bytes in
+memory."""
+
+RANK_STATES = ("absent", "resting", "working", "left")
+"""What a rank says of itself: not there yet; no launch; a launch runs or is queued; closed."""
+
+
 @dataclass
 class _Buffer:
     address: int
     nbytes: int
     writable: bool
     owner: Any
+    external: bool = False
     regions: list[tuple[str, int, int]] = field(default_factory=list)
 
 
@@ -163,8 +185,11 @@ class Emulator:
     "cdna3", "perturb"; ``trans``: "exact", "ulp". ``sampling``: when a load looks at memory: "late" (when a
     wait retires it), "early" (at issue), "random". ``xcds`` and ``xcd_offset``: XCC_ID of workgroup w is (w +
     offset) % xcds. ``idle_rounds``: rounds of polling without any store after which a launch counts as stuck.
-    ``max_instructions``: 0 is no limit. ``lds_race``: report LDS bytes that two waves share with no barrier
-    between.
+    ``on_standstill``: what becomes of it: "report" (a finding), or "clock": the 100 MHz clock jumps ahead, so
+    that waits which the kernel bounds by it end; a finding only if none does. ``max_instructions``: 0 is no
+    limit. ``lds_race``: report LDS bytes that two waves share with no barrier between. ``patience``: seconds
+    that a launch waits on external memory while no rank that it watches has work, before it counts as stuck
+    too.
     """
 
     def __init__(
@@ -181,10 +206,12 @@ class Emulator:
         xcd_offset: int = 0,
         quantum: int = 4096,
         idle_rounds: int = 64,
+        on_standstill: str = "report",
         max_findings: int = 20,
         max_instructions: int = 0,
         lds_race: bool = False,
         trace_guards: bool = False,
+        patience: float = 600,
     ) -> None:
         self.arch = arch
         kind, _, starved = order.partition(":")
@@ -202,12 +229,18 @@ class Emulator:
             "xcd_offset": xcd_offset,
             "quantum": quantum,
             "idle_rounds": idle_rounds,
+            "on_standstill": on_standstill,
             "max_findings": max_findings,
             "max_instructions": max_instructions,
             "lds_race": lds_race,
             "trace_guards": trace_guards,
+            "patience": float(patience),
         }
         self._buffers: dict[str, _Buffer] = {}
+
+    def watch(self, roster: Roster) -> None:
+        """Look at the records of ranks that run elsewhere while a launch waits on external memory."""
+        self.options["roster"] = [roster.own, *roster.peers]
 
     def faults(self) -> list[str]:
         """What the core would refuse about arch and options, all of it; empty if a launch can be made."""
@@ -223,12 +256,16 @@ class Emulator:
                 return found  # an arch that it does not know hides everything else
         return found
 
-    def register(self, name: str, memory: Any, writable: bool = True) -> int:
-        """Let kernels touch ``memory``: CPU tensor, numpy array, or (address, nbytes). Gives the address."""
+    def register(self, name: str, memory: Any, writable: bool = True, external: bool = False) -> int:
+        """Let kernels touch ``memory``: CPU tensor, numpy array, or (address, nbytes). Gives the address.
+
+        ``external``: other processes or threads change it while a launch runs. Accesses are then atomic ones
+        of the host, and a launch that only polls such memory waits instead of being stuck.
+        """
         if name in self._buffers:
             raise ValueError(f"buffer {name!r} is registered already")
         address, nbytes = span_of(memory)
-        self._buffers[name] = _Buffer(address, nbytes, writable, memory)
+        self._buffers[name] = _Buffer(address, nbytes, writable, memory, external)
         return address
 
     def forget(self, name: str) -> None:
@@ -268,7 +305,9 @@ class Emulator:
         run, so name buffers by rank to tell them apart. With order "random" ranks drift apart by up to a
         launch. Raises ``EmulationError`` when there is any finding.
         """
-        buffers = [(n, b.address, b.nbytes, b.writable, b.regions) for n, b in self._buffers.items()]
+        buffers = [
+            (n, b.address, b.nbytes, b.writable, b.regions, b.external) for n, b in self._buffers.items()
+        ]
         kept, specs, jobs = [], [], [(rank, job) for rank, queue in enumerate(queues) for job in queue]
         for n, (rank, job) in enumerate(jobs):
             found = job.code.kernels[job.kernel]
@@ -278,7 +317,7 @@ class Emulator:
             kept.append(ctypes.create_string_buffer(packed, len(packed) + _PAD))
             at = ctypes.addressof(kept[-1])
             label = f"kernel arguments {n}".removesuffix(" 0")
-            buffers.append((label, at, len(packed) + _PAD, False, []))
+            buffers.append((label, at, len(packed) + _PAD, False, [], False))
             specs.append(launch_spec(job.code, found, job.grid, job.block, at, job.stages) | {"rank": rank})
         raw = _core.run(self.arch, self.options, buffers, specs, progress)
         results = iter([_result(raw, grid, job) for grid, (_, job) in zip(raw["grids"], jobs, strict=True)])

@@ -22,5 +22,7 @@ KINDS = {
     "trap": "The kernel executed s_trap.",
     "unimplemented": "An instruction, or a form of one, that the emulator lacks; none is ever skipped.",
     "all-waiting": "Every wave that is left waits: one finding a place, with the address it polls.",
+    "rank-gone": "The launch waits for memory of a rank whose process has ended, or that was closed.",
+    "all-resting": "The launch waits for memory of ranks none of which has had work for `patience` seconds.",
     "budget": "The launch was stopped at its limit of instructions.",
 }

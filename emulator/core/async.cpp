@@ -1,6 +1,7 @@
 #include "async.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 namespace flymono {
 namespace {
@@ -43,6 +44,11 @@ void pop_lgkm(Wave& w, std::size_t at) {
 }
 
 }  // namespace
+
+void settle_outside(Wave& w) {
+  w.stored_outside = false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 
 bool defer_load(Wave& w) {
   const Machine& m = *w.grid->machine;

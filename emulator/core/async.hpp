@@ -18,6 +18,8 @@ void wait_lgkm(Wave& w, u32 left);
 void sample_all(Wave& w);
 // The instruction touches a register of an outstanding load: report it and let the load return.
 void touch_pending(Wave& w, const Code& c);
+// A wait after stores to external memory: they are visible to others before anything that follows.
+void settle_outside(Wave& w);
 bool defer_load(Wave& w);  // the sampling policy
 std::unique_ptr<Span64> keep_lanes(Wave& w, const Span64& lanes);
 

@@ -4,6 +4,7 @@
 #include "async.hpp"
 #include "ds.hpp"
 #include "lanes.hpp"
+#include "outside.hpp"
 
 namespace flymono {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 // 100 MHz one at 1/21 of it.
 u64 core_clock(const Wave& w) {
   const Machine& m = *w.grid->machine;
+  if (m.held_clock) return *m.held_clock;
   return m.ticks + m.clock_skip + (w.executed - w.turn_start);
 }
 
@@ -74,8 +76,9 @@ void begin_guarding(Wave& w, const Code& c) {
 }
 
 void waitcnt(Wave& w, const Code& c) {
-  if (!w.check) return;
   const u32 imm = static_cast<u32>(c.inst->imm);
+  if (w.stored_outside && ((imm & 15) | (imm >> 14 & 3) << 4) != 63) settle_outside(w);
+  if (!w.check) return;
   const u32 vm = (imm & 15) | (imm >> 14 & 3) << 4, lgkm = imm >> 8 & 15;
   w.waiting = w.grid->machine->options.trace_guards;
   if (w.waiting) begin_guarding(w, c);
@@ -120,7 +123,8 @@ void load_scalars(Wave& w, const Code& c, u64 address, u32 dwords) {
   Buffer* b = g.site[c.index];
   if (!b || address < b->lo || address + bytes > b->hi) b = g.site[c.index] = g.machine->memory.find(address, address + bytes);
   if (b) {
-    std::memcpy(w.s + c.dst, reinterpret_cast<const void*>(address), bytes);
+    if (b->external) outside::load(w.s + c.dst, address, static_cast<u32>(bytes)), ++g.machine->outside_loads;
+    else std::memcpy(w.s + c.dst, reinterpret_cast<const void*>(address), bytes);
     b->traffic.requested[0][0] += bytes;
     b->traffic.accesses[0][0] += 1;
     b->mark(false, address, bytes);

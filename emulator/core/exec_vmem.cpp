@@ -1,13 +1,36 @@
 // Buffer, global and flat loads and stores.
+#include "outside.hpp"
 #include "vmem.hpp"
 
 namespace flymono {
 namespace {
 
+inline void fetch(void* to, u64 from, std::size_t bytes, bool outside) {
+  if (outside) return outside::load(to, from, static_cast<u32>(bytes));
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+}
+
+inline void put(u64 to, const void* from, std::size_t bytes, bool outside) {
+  if (outside) return outside::store(to, from, static_cast<u32>(bytes));
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+}
+
 // ---- loads: how one element reaches its register(s)
+template <u32 N>
+void load_outside(Wave& w, const Code& c, const Span64& lanes) {
+  u32* d = w.row(c.dst);
+  for (u64 left = lanes.mask | lanes.zero; left; left &= left - 1) {
+    const u32 i = static_cast<u32>(std::countr_zero(left));
+    u32 x[N] = {};
+    if (lanes.mask >> i & 1) outside::load(x, lanes.address[i], 4 * N);
+    for (u32 k = 0; k < N; ++k) d[k * kLanes + i] = x[k];
+  }
+}
+
 template <u32 N>
 void load_dwords(Wave& w, const Code& c, const Span64& lanes) {
   u32* d = w.row(c.dst);
+  if (lanes.outside) [[unlikely]] return load_outside<N>(w, c, lanes);
   if (lanes.contiguous) {
     const u8* p = reinterpret_cast<const u8*>(lanes.address[0]);
     if constexpr (N == 1) {
@@ -43,7 +66,7 @@ void load_small(Wave& w, const Code& c, const Span64& lanes) {
   for (u64 left = lanes.mask | lanes.zero; left; left &= left - 1) {
     const u32 i = static_cast<u32>(std::countr_zero(left));
     T x = 0;
-    if (lanes.mask >> i & 1) std::memcpy(&x, reinterpret_cast<const void*>(lanes.address[i]), sizeof x);
+    if (lanes.mask >> i & 1) fetch(&x, lanes.address[i], sizeof x, lanes.outside);
     const u32 wide = static_cast<u32>(static_cast<i32>(x));
     if constexpr (P == Part::whole) d[i] = wide;
     // With ECC the hardware clears the other half of a d16 load.
@@ -75,9 +98,9 @@ void load_lds(Wave& w, const Code&, const Span64& lanes) {  // buffer_load ... l
     const u32 i = static_cast<u32>(std::countr_zero(left));
     const u64 at = lanes.lds_base + u64{N == 1 ? 4u : 16u} * i;
     if (lanes.contiguous)
-      std::memcpy(g.lds.data() + at, reinterpret_cast<const void*>(lanes.address[0] + u64{4 * N} * i), 4 * N);
+      fetch(g.lds.data() + at, lanes.address[0] + u64{4 * N} * i, 4 * N, lanes.outside);
     else if (lanes.mask >> i & 1)
-      std::memcpy(g.lds.data() + at, reinterpret_cast<const void*>(lanes.address[i]), 4 * N);
+      fetch(g.lds.data() + at, lanes.address[i], 4 * N, lanes.outside);
     else
       std::memset(g.lds.data() + at, 0, 4 * N);
     if (w.check) mark_lds(g, at, 4 * N, false);
@@ -104,7 +127,7 @@ void partial_load(Wave& w, const Code& c, u32 dwords, const Span64& lanes, const
     const u32 i = static_cast<u32>(std::countr_zero(left));
     for (u32 k = 0; k < dwords; ++k) {
       u32 x = 0;
-      if ((lanes.mask >> i & 1) && k < reach.partial[i]) std::memcpy(&x, reinterpret_cast<const void*>(lanes.address[i] + 4 * k), 4);
+      if ((lanes.mask >> i & 1) && k < reach.partial[i]) fetch(&x, lanes.address[i] + 4 * k, 4, lanes.outside);
       w.row(c.dst + k)[i] = x;
     }
   }
@@ -157,7 +180,8 @@ void store(Wave& w, const Code& c) {
   const u32* d = w.row(c.src[1].index);
   if (w.check) check_stored(w, c, c.src[1].index, N, 4, lanes.mask);
   note_store(w, c, N);
-  if (N == 1 && lanes.contiguous) {
+  w.stored_outside |= lanes.outside;
+  if (N == 1 && lanes.contiguous && !lanes.outside) {
     std::memcpy(reinterpret_cast<void*>(lanes.address[0]), d, 256);
     return;
   }
@@ -165,7 +189,7 @@ void store(Wave& w, const Code& c) {
     const u32 i = static_cast<u32>(std::countr_zero(left));
     u32 x[N];
     for (u32 k = 0; k < N; ++k) x[k] = d[k * kLanes + i];
-    std::memcpy(reinterpret_cast<void*>(lanes.address[i]), x, reach.is_partial ? 4 * std::size_t{reach.partial[i]} : 4 * N);
+    put(lanes.address[i], x, reach.is_partial ? 4 * std::size_t{reach.partial[i]} : 4 * N, lanes.outside);
   }
 }
 
@@ -178,14 +202,16 @@ void store_part(Wave& w, const Code& c) {
   const u32* d = w.row(c.src[1].index);
   if (w.check && !Shift) check_stored(w, c, c.src[1].index, 1, sizeof(T), lanes.mask);
   note_store(w, c, 1);
+  w.stored_outside |= lanes.outside;
   for (u64 left = lanes.mask; left; left &= left - 1) {
     const u32 i = static_cast<u32>(std::countr_zero(left));
     const T x = static_cast<T>(d[i] >> Shift);
-    std::memcpy(reinterpret_cast<void*>(lanes.address[i]), &x, sizeof x);
+    put(lanes.address[i], &x, sizeof x, lanes.outside);
   }
 }
 
 void cache_op(Wave& w, const Code& c) {  // buffer_inv, buffer_wbl2: memory is coherent here; they count on vmcnt
+  if (w.stored_outside) settle_outside(w);
   if (!w.check) return;
   Pending p;
   p.cls = Pending::vm;

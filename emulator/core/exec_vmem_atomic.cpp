@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "numeric.hpp"
+#include "outside.hpp"
 #include "vmem.hpp"
 
 namespace flymono {
@@ -36,8 +37,13 @@ void atomic(Wave& w, const Code& c, bool compare, F f) {
       continue;
     }
     void* p = reinterpret_cast<void*>(lanes.address[i]);
+    const auto next = [&](T seen) { return f(seen, operand(data, i), compare ? operand(data + dwords, i) : T{0}); };
+    if (lanes.outside) {
+      old[i] = outside::update(static_cast<T*>(p), next);
+      continue;
+    }
     std::memcpy(&old[i], p, sizeof(T));
-    const T now = f(old[i], operand(data, i), compare ? operand(data + dwords, i) : T{0});
+    const T now = next(old[i]);
     std::memcpy(p, &now, sizeof(T));
   }
   if (returns)

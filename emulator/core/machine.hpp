@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct Wave;
 struct Code;
 struct Grid;
 class Machine;
+class OutsideWait;
+class Roster;
 using Handler = void (*)(Wave&, const Code&);
 // Undefined bits of a 32-bit result from values and undefined bits of up to three sources (one lane).
 using BitRule = u32 (*)(const Code&, const u32 value[3], const u32 undefined[3]);
@@ -47,9 +50,12 @@ struct Options {
   u32 quantum = 4096;       // instructions a wave runs before the next one gets its turn
   u32 xcds = 8, xcd_offset = 0;
   u32 idle_rounds = 64;     // rounds without any store, barrier or end before "all waiting"
+  bool clock_on_standstill = false;  // then the clock jumps, so that waits bounded by it end, before it is a finding
   u32 max_findings = 20;
   u64 max_instructions = 0; // 0: no limit
   bool lds_race = false;    // report LDS bytes shared between waves without a barrier
+  std::vector<u64> roster;  // addresses of the ranks' records (roster.hpp), this one's first; or none
+  double patience = 600;    // seconds that a launch waits on external memory while no rank works, before it is a finding
   bool trace_guards = false;  // note which waits retire a load whose register is used before the next wait
 };
 
@@ -104,6 +110,7 @@ struct ByteMask {
 // The lanes and addresses of one memory instruction.
 struct Span64 {
   u64 mask = 0, zero = 0;    // lanes that access memory; active lanes out of range, which load 0
+  bool outside = false;      // some lane is in an external buffer
   bool contiguous = false;   // all 64 lanes, each right behind the one before
   u32 lds_base = 0;          // loads to LDS: where lane 0 goes
   alignas(64) u64 address[kLanes];
@@ -165,7 +172,7 @@ struct Wave {
   u32 wide_store = 0xffffffff;  // ip after a >64-bit store without soffset: its data is still being read
   Range wide_data;
   // what it does, for reports and the scheduler
-  bool check = false;
+  bool check = false, stored_outside = false;  // a store to external memory that no wait has followed
   u64 executed = 0, turn_start = 0, seen_stores = 0, poll_address = 0, sleeps = 0;
   u32 poll_code = 0, sleep_code = 0;
 
@@ -234,12 +241,15 @@ struct LaunchSpec {
 
 class Machine {
  public:
-  explicit Machine(Options o) : options(o), random{o.seed * 0x9E3779B97F4A7C15ull + 1} {}
+  explicit Machine(Options o);
+  ~Machine();
   Options options;
   Memory memory;
   Random random;
   std::vector<Finding> findings;
   u64 ticks = 0, stores = 0, clock_skip = 0, dropped_findings = 0;
+  u64 outside_loads = 0;               // loads from external memory
+  std::optional<u64> held_clock;       // the clock while it is not driven by instructions
   bool stop = false;
   std::function<void(u64)> progress;   // called now and then with executed instructions; may throw to stop
 
@@ -251,9 +261,18 @@ class Machine {
  private:
   bool round(Grid& grid, bool wake_all);
   std::vector<Grid*> active() const;   // grids that run now: the first unfinished one of each rank
+  bool jump_clock();                   // at a standstill. False: waits are not bounded by the clock
   void report_waiting(Grid& grid);
   void visit_order(Grid& grid);
   u32 burst();
+  void moved();
+  void wait_outside(const std::vector<Grid*>& now);
+  void report_gone();
+  void report_patience();
+  std::unique_ptr<Roster> roster_;
+  u64 beaten_ = 0;                     // stores at the last beat
+  std::unique_ptr<OutsideWait> outside_;
+  u32 jumps_ = 0;                      // of the clock, since the last progress
 };
 
 // Interpreter: at most `budget` instructions, or until the wave yields.
@@ -264,6 +283,9 @@ void report(Wave& w, const Code& c, const char* kind, std::string message, int l
 void fatal(Wave& w, const Code& c, const char* kind, std::string message);
 std::string hex(u64 value);
 std::string text_of(const Inst& inst);
+
+// Decodes all of .text; what does not decode is an error only where it is executed.
+Program load(Arch arch, const std::vector<u8>& text);
 
 // Prepares every instruction of a program for a kernel with this accum_offset.
 // `rows` VGPR rows exist; the interpreter's scratch rows follow them.

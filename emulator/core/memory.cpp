@@ -36,13 +36,14 @@ u64 Buffer::unique_touched() const {
   return total;
 }
 
-Buffer& Memory::add(std::string name, u64 address, u64 bytes, bool writable) {
+Buffer& Memory::add(std::string name, u64 address, u64 bytes, bool writable, bool external) {
   if (!bytes) throw std::invalid_argument("buffer " + name + " is empty");
   auto buffer = std::make_unique<Buffer>();
   buffer->name = std::move(name);
   buffer->lo = address;
   buffer->hi = address + bytes;
   buffer->writable = writable;
+  buffer->external = external;
   for (const auto& other : buffers_) {
     if (other->name == buffer->name) throw std::invalid_argument("buffer " + buffer->name + " is registered twice");
     if (other->lo < buffer->hi && buffer->lo < other->hi)

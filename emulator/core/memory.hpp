@@ -3,6 +3,8 @@
 // Invariants
 //  - Device addresses are host addresses; nothing outside a registered buffer is ever dereferenced.
 //  - Buffers do not overlap; `find` returns the buffer that holds all of [lo, hi) or none.
+//  - An external buffer is shared with other processes or threads: every access to it is an atomic one of the host
+//    (outside.hpp), and what it holds may change at any time.
 //  - Traffic is counted when an access issues: requested bytes by scope, unique bytes by a bitmap of bytes.
 #pragma once
 
@@ -32,13 +34,15 @@ struct Traffic {
 struct Buffer {
   std::string name;
   u64 lo = 0, hi = 0;
-  bool writable = true;
+  bool writable = true, external = false;
+  bool counted = true;  // which bytes are touched is noted; off for ranges far larger than what a launch uses
   std::vector<Region> regions;
   Traffic traffic;
 
   const Region* region(u64 address) const;
   // Marks [at, at + n) as touched; `at` is an address inside the buffer.
   void mark(bool store, u64 at, u64 n) {
+    if (!counted) return;
     std::vector<u64>& map = store ? traffic.stored : traffic.loaded;
     const u64 first = at - lo, bit = first & 63;
     if (map.empty() || bit + n > 64) return mark_long(map, first, n);
@@ -54,7 +58,7 @@ struct Buffer {
 class Memory {
  public:
   // Throws std::invalid_argument when the range is empty or overlaps another buffer.
-  Buffer& add(std::string name, u64 address, u64 bytes, bool writable);
+  Buffer& add(std::string name, u64 address, u64 bytes, bool writable, bool external = false);
   void remove(const std::string& name);
   Buffer* by_name(const std::string& name);
   Buffer* find(u64 lo, u64 hi);

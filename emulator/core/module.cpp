@@ -47,25 +47,20 @@ Options options_of(const std::string& arch, const nb::dict& d) {
   o.quantum = std::max<u32>(1, get<u32>(d, "quantum", o.quantum));
   o.xcds = get<u32>(d, "xcds", o.xcds);
   o.xcd_offset = get<u32>(d, "xcd_offset", 0);
+  o.clock_on_standstill = choice<bool>(d, "on_standstill", {{"report", false}, {"clock", true}});
   o.idle_rounds = get<u32>(d, "idle_rounds", o.idle_rounds);
   o.max_findings = std::max<u32>(1, get<u32>(d, "max_findings", o.max_findings));
   o.max_instructions = get<u64>(d, "max_instructions", 0);
   o.lds_race = get<bool>(d, "lds_race", false);
   o.trace_guards = get<bool>(d, "trace_guards", false);
+  o.roster = get<std::vector<u64>>(d, "roster", {});
+  o.patience = get<double>(d, "patience", o.patience);
   return o;
 }
 
-Program load(Arch arch, const nb::bytes& text) {
-  const auto* p = static_cast<const u8*>(text.data());
-  Listing listing = decode_all(arch, std::vector<u8>(p, p + text.size()));
-  Program program;
-  program.insts = std::move(listing.insts);
-  program.errors.resize(program.insts.size());
-  std::map<u32, std::string> why;
-  for (auto& e : listing.errors) why[e.pc] = e.what;
-  for (std::size_t i = 0; i < program.insts.size(); ++i)
-    if (const auto at = why.find(program.insts[i].pc); at != why.end()) program.errors[i] = at->second;
-  return program;
+std::vector<u8> bytes_of(const nb::bytes& b) {
+  const auto* p = static_cast<const u8*>(b.data());
+  return {p, p + b.size()};
 }
 
 nb::dict finding_dict(const Finding& f) {
@@ -157,7 +152,8 @@ LaunchSpec spec_of(const nb::dict& d) {
 void add_buffers(Machine& m, const nb::list& buffers) {
   for (nb::handle h : buffers) {
     const auto t = nb::cast<nb::tuple>(h);
-    Buffer& b = m.memory.add(nb::cast<std::string>(t[0]), nb::cast<u64>(t[1]), nb::cast<u64>(t[2]), nb::cast<bool>(t[3]));
+    Buffer& b = m.memory.add(nb::cast<std::string>(t[0]), nb::cast<u64>(t[1]), nb::cast<u64>(t[2]), nb::cast<bool>(t[3]),
+                             t.size() > 5 && nb::cast<bool>(t[5]));
     for (nb::handle r : nb::cast<nb::list>(t[4])) {
       const auto part = nb::cast<nb::tuple>(r);
       b.regions.push_back({nb::cast<std::string>(part[0]), nb::cast<u64>(part[1]), nb::cast<u64>(part[2])});
@@ -173,7 +169,7 @@ nb::dict run(const std::string& arch, const nb::dict& options, const nb::list& b
   for (nb::handle h : launches) {
     const auto d = nb::cast<nb::dict>(h);
     LaunchSpec s = spec_of(d);
-    programs.push_back(load(m.options.arch, nb::cast<nb::bytes>(d["text"])));
+    programs.push_back(load(m.options.arch, bytes_of(nb::cast<nb::bytes>(d["text"]))));
     Program& p = programs.back();
     prepare(p, m.options, s.accum_offset, s.vgprs, s.stages);
     const auto at = p.index_of.find(get<u32>(d, "entry", 0));
@@ -211,7 +207,7 @@ nb::dict execute(const std::string& arch, const nb::bytes& code, const nb::dict&
                  Words scalars, Bytes lds, Bytes given, u32 scc) {
   Machine m(options_of(arch, options));
   add_buffers(m, buffers);
-  Program p = load(m.options.arch, code);
+  Program p = load(m.options.arch, bytes_of(code));
   for (std::size_t i = 0; i < p.insts.size(); ++i)
     if (!p.errors[i].empty()) throw nb::value_error(p.errors[i].c_str());
   Inst end;

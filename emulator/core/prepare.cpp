@@ -254,6 +254,18 @@ struct Builder {
 
 }  // namespace
 
+Program load(Arch arch, const std::vector<u8>& text) {
+  Listing listing = decode_all(arch, text);
+  Program program;
+  program.insts = std::move(listing.insts);
+  program.errors.resize(program.insts.size());
+  std::map<u32, std::string> why;
+  for (auto& e : listing.errors) why[e.pc] = e.what;
+  for (std::size_t i = 0; i < program.insts.size(); ++i)
+    if (const auto at = why.find(program.insts[i].pc); at != why.end()) program.errors[i] = at->second;
+  return program;
+}
+
 void prepare(Program& program, const Options& options, u32 accum_offset, u32 rows, const std::vector<Stage>& stages) {
   program.code.clear();
   program.plain.clear();

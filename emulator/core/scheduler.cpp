@@ -3,17 +3,24 @@
 // Invariants
 //  - A wave that sleeps runs again when anything was stored since it last looked at memory; when nobody can run, all
 //    sleepers run for `idle_rounds` rounds, and then the grid is stuck: that is a finding, not a hang.
+//  - With `clock_on_standstill` a stuck grid's clock jumps first, each time twice as far, until something happens.
 //  - The order of turns is a function of options and seed only.
+//  - While a launch only polls external memory, its clock is held: it goes on with real time if no rank has work, and
+//    stands still while one has. Such a launch is not stuck; it ends when a rank is gone, or nobody works for `patience`.
 #include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
 
 #include "machine.hpp"
+#include "roster.hpp"
 
 namespace flymono {
 namespace {
 
+constexpr u64 kPolls = 8;                   // rounds of nothing but polls of external memory before the thread yields
+constexpr double kTicksPerSecond = 21e8;    // of the core clock, 21 for one of the 100 MHz clock
+constexpr u32 kFirstJump = 24, kJumps = 34;  // 2^24 ticks of the 100 MHz clock (0.2 s); 90 years in all
 constexpr u64 kSpinLimit = 400'000'000;  // instructions without any store, barrier or end: a spin without sleep
 
 void give_registers(Grid& g, u32 rows, bool check) {
@@ -62,6 +69,13 @@ void set_scalars(Wave& w, const LaunchSpec& s, u32 group) {
 }
 
 }  // namespace
+
+Machine::Machine(Options o)
+    : options(std::move(o)), random{options.seed * 0x9E3779B97F4A7C15ull + 1}, outside_(std::make_unique<OutsideWait>()) {
+  if (!options.roster.empty()) roster_ = std::make_unique<Roster>(options.roster);
+}
+
+Machine::~Machine() = default;
 
 Grid& Machine::add_grid(Program& program, const LaunchSpec& s) {
   auto owned = std::make_unique<Grid>();
@@ -140,6 +154,7 @@ bool Machine::round(Grid& g, bool wake_all) {
   for (u32 id : g.order) {
     if (options.order == Order::starve && id == options.starved && !wake_all) continue;
     Workgroup& wg = *g.groups[id];
+    if (roster_ && stores != beaten_) roster_->beat(), beaten_ = stores;
     // A workgroup keeps its turn while its own waves pass barriers: good for locality, and any order is legal.
     for (int pass = 0; pass < (shuffled ? 1 : 16) && wg.live; ++pass) {
       bool here = false;
@@ -172,8 +187,57 @@ std::vector<Grid*> Machine::active() const {
   return now;
 }
 
+bool Machine::jump_clock() {
+  if (!options.clock_on_standstill || jumps_ == kJumps) return false;
+  (held_clock ? *held_clock : clock_skip) += u64{21} << (kFirstJump + jumps_++);
+  return true;
+}
+
+// Something happened: time goes on where it stopped, and others see that this rank works.
+void Machine::moved() {
+  if (held_clock) clock_skip = *held_clock - ticks;
+  held_clock.reset();
+  outside_->end();
+  if (roster_) roster_->beat();
+}
+
+// A turn in which all that ran were polls of external memory.
+void Machine::wait_outside(const std::vector<Grid*>& now) {
+  if (!held_clock) held_clock = ticks + clock_skip;
+  outside_->begin();
+  outside_->pause();
+  const double passed = outside_->due();
+  if (passed == 0) return;
+  if (progress) progress(ticks);
+  const Roster::Peers peers = roster_ ? roster_->look() : Roster::Peers::resting;
+  if (peers == Roster::Peers::working) return;
+  if (peers == Roster::Peers::resting) *held_clock += static_cast<u64>(passed * kTicksPerSecond);
+  outside_->resting += passed;
+  // A rank that is gone may have stored its last after the polls before this look; what is missing at the next one too
+  // will never come.
+  const bool gone = peers == Roster::Peers::gone;
+  if (gone ? ++outside_->gone == 1 : outside_->resting <= options.patience) return;
+  if (jump_clock()) return;
+  gone ? report_gone() : report_patience();
+  for (Grid* g : now) report_waiting(*g);
+}
+
+void Machine::report_gone() {
+  Finding f;
+  f.kind = "rank-gone";
+  f.message = "rank " + std::to_string(roster_->gone()) + " (process " + std::to_string(roster_->gone_pid()) + ") has ended, and this launch waits for it";
+  report(std::move(f), true);
+}
+
+void Machine::report_patience() {
+  Finding f;
+  f.kind = "all-resting";
+  f.message = "waits on memory of other ranks for " + std::to_string(static_cast<u64>(outside_->resting)) + " s in which no rank had work";
+  report(std::move(f), true);
+}
+
 void Machine::run() {
-  u64 idle = 0, quiet_rounds = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
+  u64 last_outside = 0, idle = 0, quiet_rounds = 0, last_stores = 0, last_passed = 0, quiet_since = ticks, shown = 0;
   while (!stop) {
     bool ran = false;
     const std::vector<Grid*> now = active();
@@ -187,19 +251,29 @@ void Machine::run() {
     u64 passed = 0;
     for (auto& g : grids)
       for (auto& wg : g->groups) passed += wg->epoch + (g->waves_per_group - wg->live);
-    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks;
+    if (stores != last_stores || passed != last_passed) idle = 0, quiet_rounds = 0, quiet_since = ticks, jumps_ = 0, moved();
     else ++quiet_rounds;
+    const bool polled = outside_loads != last_outside;
+    last_outside = outside_loads;
+    if (polled && quiet_rounds > kPolls) {
+      wait_outside(now);
+      if (stop) return;
+      quiet_since = ticks;
+    }
     last_stores = stores;
     last_passed = passed;
     if (!ran) {
       bool busy = false;  // a starved workgroup that is not waiting, only slow
       for (Grid* g : now)
         for (const Wave& w : g->waves) busy |= w.state == State::running;
-      if (!busy && ++idle > options.idle_rounds) {
-        for (Grid* g : now) report_waiting(*g);
-        return;
+      if (!busy && !polled && ++idle > options.idle_rounds) {
+        if (!jump_clock()) {
+          for (Grid* g : now) report_waiting(*g);
+          return;
+        }
+        idle = 0, quiet_since = ticks;
       }
-      clock_skip += 64;
+      if (!held_clock) clock_skip += 64;
       for (Grid* g : now) ran |= round(*g, true);
     }
     if (!ran || ticks - quiet_since > kSpinLimit) {

@@ -74,7 +74,10 @@ void check_each(Wave& w, const Code& c, u32 bytes, Access access, Span64& lanes)
   for (u64 left = lanes.mask; left; left &= left - 1) {
     const int i = std::countr_zero(left);
     const Buffer* b = memory.find(lanes.address[i], lanes.address[i] + bytes);
-    if (b && (b->writable || access == Access::load)) continue;
+    if (b && (b->writable || access == Access::load)) {
+      lanes.outside |= b->external;
+      continue;
+    }
     if (!bad) {
       const char* what = access == Access::load ? "load" : access == Access::store ? "store" : "atomic";
       const std::string where = std::string(what) + " of " + std::to_string(bytes) + " bytes at " + hex(lanes.address[i]);
@@ -93,7 +96,7 @@ void check_each(Wave& w, const Code& c, u32 bytes, Access access, Span64& lanes)
 bool vector_addresses(Wave& w, const Code& c, u32 bytes, Access access, Span64& lanes, Reach& reach) {
   const bool ok = c.inst->enc == Enc::mubuf ? buffer_addresses(w, c, bytes, lanes, reach) : flat_addresses(w, c, lanes);
   if (!ok) return false;
-  lanes.contiguous = false;
+  lanes.contiguous = lanes.outside = false;
   if (!lanes.mask) return true;
   const u64 first = lanes.address[std::countr_zero(lanes.mask)];
   u64 lo = ~u64{0}, hi = 0, low_bits = 0;
@@ -132,6 +135,7 @@ bool vector_addresses(Wave& w, const Code& c, u32 bytes, Access access, Span64& 
   }
   if (b && (b->writable || access == Access::load)) {
     reach.buffer = b;
+    lanes.outside = b->external;
   } else if (!reach.is_partial) {
     check_each(w, c, bytes, access, lanes);
     if (lanes.mask != kAllLanes) lanes.contiguous = false;
@@ -151,6 +155,7 @@ void count_traffic(Wave& w, const Code& c, u32 bytes, Access access, const Span6
   w.poll_address = lanes.address[std::countr_zero(lanes.mask)];
   w.poll_code = c.index;
   w.seen_stores = w.grid->machine->stores;
+  if (lanes.outside && access != Access::store) ++w.grid->machine->outside_loads;
   if (reach.buffer && !reach.is_partial) {
     Traffic& t = reach.buffer->traffic;
     const auto n = static_cast<u64>(std::popcount(lanes.mask));

@@ -37,8 +37,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Memory that a launch may touch, under its argument's name. `shared`: other ranks touch it too.
-    `regions`
+    """Memory that a launch may touch, under its argument's name. `shared`: other ranks touch it too;
+    `external`: they do from other processes or threads. `regions`
     as in `Launch`. `keep` is whatever has to stay alive until the launch has run."""
 
     name: str
@@ -48,6 +48,7 @@ class Touched:
     shared: bool = False
     regions: Sequence[tuple[str, int, int]] = ()
     keep: object = None
+    external: bool = False
 
 
 @dataclass(frozen=True)

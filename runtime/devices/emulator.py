@@ -126,7 +126,7 @@ def _register(
                         f"{t.name} of rank {rank}" if mine else t.name, labels.values()
                     )
                     at = (span.start, span.end - span.start)
-                    emulator.register(labels[span.start], at, writable=span.writable)
+                    emulator.register(labels[span.start], at, span.writable, span.external)
                 own[-1][t.name] = labels[span.start]
                 if t.regions:
                     moved = [(n, t.address - span.start + offset, size) for n, offset, size in t.regions]
@@ -142,6 +142,7 @@ class _Span:
     start: int
     end: int
     writable: bool
+    external: bool = False
 
 
 def _united(everything: Iterable[Touched]) -> list[_Span]:
@@ -151,8 +152,9 @@ def _united(everything: Iterable[Touched]) -> list[_Span]:
         end, writable = t.address + t.nbytes, t.writable or t.shared
         if spans and t.address < spans[-1].end:
             spans[-1].end, spans[-1].writable = max(spans[-1].end, end), spans[-1].writable or writable
+            spans[-1].external |= t.external
         else:
-            spans.append(_Span(t.address, end, writable))
+            spans.append(_Span(t.address, end, writable, t.external))
     return spans
 
 
@@ -167,9 +169,10 @@ def _touched(launch: Launch) -> Iterator[Touched]:
     for name, value in launch.arguments:
         if isinstance(value, torch.Tensor) and value.numel():
             written, regions = name in launch.writable, launch.regions.get(name, ())
-            yield Touched(name, value.data_ptr(), value.nbytes, written, False, regions)
+            yield Touched(name, value.data_ptr(), value.nbytes, written, regions=regions)
     for name, value in launch.shared.items():
-        yield Touched(name, value.data_ptr(), value.nbytes, True, True, launch.regions.get(name, ()))
+        regions = launch.regions.get(name, ())
+        yield Touched(name, value.data_ptr(), value.nbytes, True, shared=True, regions=regions)
 
 
 def _prepared(launch: Launch, codes: dict[bytes, CodeObject]) -> Prepared:

@@ -1,4 +1,4 @@
-"""Code objects for a runner straight from the generator: where a person tries things, and no bundle was made."""
+"""Code objects for a runner straight from the generator, where no bundle was made."""
 
 from __future__ import annotations
 

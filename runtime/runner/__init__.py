@@ -5,7 +5,8 @@
 every step, `runner.guard()` and `runner.health()` once a step, `runner.close()`.
 """
 
-from .errors import RunnerError
+from .errors import InputError, RunnerError
+from .faults import FaultError, FaultReport
 from .inputs import LayerWeights, Seam, Step
 from .modules import Modules
 from .ranks import GlooRanks, LocalRanks, Ranks, RanksError
@@ -13,7 +14,10 @@ from .runner import Runner
 from .sizes import Place
 
 __all__ = [
+    "FaultError",
+    "FaultReport",
     "GlooRanks",
+    "InputError",
     "LayerWeights",
     "LocalRanks",
     "Modules",

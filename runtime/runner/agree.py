@@ -48,7 +48,10 @@ def _gather(group: Ranks, what: str, value: object, seconds: float) -> Sequence[
     try:
         return group.all_gather(value, seconds)
     except RanksError as error:
-        reasons = [Reason(rank, what, f"no answer within {error.seconds:g} s") for rank in error.absent]
+        reasons = [
+            Reason(rank, what, f"no answer: it is gone, or takes more than {error.seconds:g} s")
+            for rank in error.absent
+        ]
         raise RunnerError("no rank takes the kernels", reasons) from error
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from flymono.runtime.devices.gpu import Gpu, Memory
 from flymono.runtime.plan.dims import Dims
+from flymono.runtime.plan.faults import fault_words
 from flymono.runtime.plan.k2.abi import ZERO_RECORD_BYTES
 from flymono.runtime.plan.scratch import Scratch
 from flymono.runtime.plan.tags import epoch_words
@@ -28,13 +29,13 @@ STAND_IN = 256
 
 _SEAM = ("res", "post", "comb", "pre")
 _KEYS = {"kt": "kt", "klen": "klen"}
+_COUNTED = {"epoch": "epoch", "fault": "fault"}
 OF_KIND: Mapping[str, Mapping[str, str]] = {
-    "k1": {f"{n}_out": n for n in _SEAM} | _KEYS
-    | {"q": "q", "normed_out": "normed", "qr_out": "qr", "epoch": "epoch"},
+    "k1": {f"{n}_out": n for n in _SEAM} | _KEYS | _COUNTED
+    | {"q": "q", "normed_out": "normed", "qr_out": "qr"},
     "keylist": _KEYS,
-    "k2": {f"{n}_in": n for n in _SEAM} | _KEYS
-    | {"q": "q", "zrec": "zrec", "peers": "peers", "epoch": "epoch"},
-    "ffn": {"peers": "peers", "epoch": "epoch"},
+    "k2": {f"{n}_in": n for n in _SEAM} | _KEYS | _COUNTED | {"q": "q", "zrec": "zrec", "peers": "peers"},
+    "ffn": _COUNTED | {"peers": "peers"},
 }  # fmt: skip
 """Launch argument -> buffer, by kind of launch."""
 
@@ -53,7 +54,8 @@ def buffer_bytes(d: Dims, limit: int, grid: int) -> dict[str, int]:
         "pre": d.streams * 4, "first_pre": d.streams * 4,
     }  # fmt: skip
     fixed = {"epoch": epoch_words(grid).words * 4, "zrec": ZERO_RECORD_BYTES, "peers": d.tp * 8}
-    return {name: limit * size for name, size in row.items()} | fixed | {"stand_in": STAND_IN}
+    fixed |= {"stand_in": STAND_IN, "fault": fault_words().words * 4}
+    return {name: limit * size for name, size in row.items()} | fixed
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Buffers:
     def allocate(self) -> None:
         """Make them, but for scratch."""
         for name, size in self._sizes.items():
-            self.named[name] = self._gpu.allocate(size)
+            self.named[name] = self._gpu.allocate(size, "pinned" if name == "fault" else "device")
         first = self.tensor("first_pre", (self._limit, self._d.streams), torch.float32)
         first[:, 0] = 1.0
 
@@ -93,6 +95,11 @@ class Buffers:
         """The start of a buffer as a tensor of `shape`."""
         count = math.prod(shape) * dtype.itemsize
         return self.named[name].tensor[:count].view(dtype).reshape(shape)
+
+    @property
+    def fault(self) -> Tensor:
+        """The fault words, int32, in the host's memory: read without a sync, also when the GPU is gone."""
+        return self.named["fault"].tensor.view(torch.int32)
 
     @property
     def epoch(self) -> Tensor:

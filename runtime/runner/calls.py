@@ -19,6 +19,8 @@ from flymono.runtime.runner.inputs import span
 from flymono.runtime.runner.modules import Built
 
 Held = Tensor | Memory
+EVERY_STEP = frozenset({"bound"})
+"""Arguments of the runner that are written at every launch."""
 
 
 class Call:
@@ -41,7 +43,7 @@ class Call:
                 self._put(a, constants[a.name])
             elif not a.used:
                 self._put(a, stand_in if a.type == "ptr" and a.name != "tl" else 0)
-            elif a.owner == "vllm":
+            elif a.owner == "vllm" or a.name in EVERY_STEP:
                 (narrow if a.type == "int32" else wide).append(
                     (a.offset // (4 if a.type == "int32" else 8), a.name)
                 )
@@ -86,9 +88,9 @@ class Call:
             if size is None:
                 size = span(memory) if isinstance(memory, Tensor) else memory.nbytes
             regions = self._regions() if a.name == "scratch" else ()
-            found.append(Touched(a.name, address, size, a.written, False, regions, memory))
+            found.append(Touched(a.name, address, size, a.written, regions=regions, keep=memory))
         found += [
-            Touched(f"peer buffer of rank {rank}", m.address, m.nbytes, True, True, (), m)
+            Touched(f"peer buffer of rank {rank}", m.address, m.nbytes, True, shared=True, keep=m)
             for rank, m in enumerate(self.peers)
         ]
         return found

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LIMIT = 1 << 29
-"""Epochs of a run: a quarter of the tags' period, days of decoding."""
+from flymono.runtime.plan.tags import DRAIN_EPOCH
+
 EVERY = 1 << 16
 """Steps between two looks at the epoch; a step has some 40 epochs, so a look is never late."""
 
@@ -21,7 +21,7 @@ EVERY = 1 << 16
 class Guard:
     """Counts steps, the same on all ranks, and says when to look at the epoch."""
 
-    limit: int = LIMIT
+    limit: int = DRAIN_EPOCH
     every: int = EVERY
     steps: int = 0
 

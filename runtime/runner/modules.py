@@ -52,6 +52,11 @@ class Builds:
             held = self._loaded[key] = Built(plan, self.gpu.load(code, symbol))
         return held
 
+    @property
+    def plans(self) -> list[KernelPlan]:
+        """Of everything that may have been launched."""
+        return [built.plan for built in self._loaded.values()]
+
     def clear(self) -> None:
         """Forget all."""
         self._loaded.clear()

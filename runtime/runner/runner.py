@@ -20,12 +20,15 @@ from torch import Tensor
 from flymono import __version__
 from flymono.runtime.devices.gpu import Gpu
 from flymono.runtime.plan import SpecSet
+from flymono.runtime.plan.faults import BOUND, FIRST_BOUND, HEAD_BYTES, fault_words
+from flymono.runtime.plan.tags import DRAIN_EPOCH, epoch_words
 from flymono.runtime.runner.agree import SECONDS, same, together
 from flymono.runtime.runner.bound import Bound
 from flymono.runtime.runner.buffers import OF_KIND, Buffers, qk_scale
 from flymono.runtime.runner.calls import Call, Held
-from flymono.runtime.runner.epochs import EVERY, LIMIT, Guard
+from flymono.runtime.runner.epochs import EVERY, Guard
 from flymono.runtime.runner.errors import InputError, RunnerError
+from flymono.runtime.runner.faults import FaultError, fault_report
 from flymono.runtime.runner.inputs import LayerWeights, Seam, Step, weight_faults
 from flymono.runtime.runner.modules import Builds, Built, Modules
 from flymono.runtime.runner.peers import Peers
@@ -48,6 +51,9 @@ class Runner:
         self.buffers = Buffers(gpu, sizes.dims, sizes.limit, sizes.grid)
         self.peers = Peers(gpu, group.rank, sizes.peer_bytes)
         self._builds, self._seconds = builds, seconds
+        self.bound = FIRST_BOUND
+        """Ticks of the 100 MHz clock that a wait may last: long while ranks may still compile, from the first
+        capture on the bound of service."""
         self._bound = dict[Key, Bound]()
         self._open = False
 
@@ -55,7 +61,7 @@ class Runner:
     def create(
         cls, gpu: Gpu, specs: SpecSet, place: Place, group: Ranks, modules: Modules, draft: bool = False,
         widths: Iterable[int] = (), whole: Iterable[int] = (), ffn: Iterable[int] = (), *,
-        seconds: float = SECONDS, epoch_limit: int = LIMIT, look_every: int = EVERY,
+        seconds: float = SECONDS, epoch_limit: int = DRAIN_EPOCH, look_every: int = EVERY,
     ) -> Runner:  # fmt: skip
         """A runner on every rank of `group`, or RunnerError with the same reasons on every rank.
 
@@ -152,6 +158,7 @@ class Runner:
         if selected is not None and select is None:
             raise RunnerError(f"layer {weights.layer} selects between K1 and K2: give `select`")
         values, tensors = bound.read(given, step)
+        values["bound"] = self._bound_now()
         made = bound.outputs(outs, values, tensors)
         gpu, (first, *others) = self.gpu, bound.calls
         stream = gpu.current_stream()
@@ -168,9 +175,15 @@ class Runner:
         run on the target's runner."""
         bound = self._bound_of(("ffn", weights.layer, given.residual.shape[0], None), weights)
         values, tensors = bound.read(given, None)
+        values["bound"] = self._bound_now()
         made = bound.outputs(outs, values, tensors)
         bound.calls[0].launch(self.gpu, self.gpu.current_stream(), values, tensors)
         return made
+
+    def _bound_now(self) -> int:
+        if self.bound == FIRST_BOUND and self.gpu.is_capturing():
+            self.bound = BOUND
+        return self.bound
 
     def _bound_of(self, key: Key, weights: LayerWeights) -> Bound:
         bound = self._bound.get(key)
@@ -231,6 +244,44 @@ class Runner:
         self.gpu.synchronise()
         return int(self.buffers.epoch[0])
 
+    def health(self, *, settled: bool = False) -> None:
+        """FaultError if a wait of any rank has given up, as far as this one has heard.
+
+        Reads host memory alone: it neither waits for launches nor needs a GPU that works, and hears of
+        another
+        rank's fault with the next launch that has peers. `settled` waits for the launches and looks at the
+        mark
+        that other ranks leave, too. A fault is for good: later launches return at once, and what they should
+        have
+        written means nothing.
+        """
+        if not self._open:
+            return
+        if settled:
+            self.gpu.synchronise()
+        words = self.buffers.fault
+        mark = self._mark().tolist() if settled else [0]
+        if mark[0] or words.any():
+            read, at = words.tolist(), fault_words().mark
+            if mark[0] and not read[at]:
+                read[at : at + len(mark)] = mark
+            report = fault_report(self.group.rank, read, self._builds.plans)
+            if report is not None:
+                raise FaultError([report], self.bound)
+
+    def sound(self) -> Tensor:
+        """bool [] on the GPU: no launch so far has been stopped. It is made by torch operations on the
+        current
+        stream, also inside a capture: behind a step's last launch it is what `torch._assert_async` takes. (An
+        emulated GPU has to be synchronised first, or asked `in_order`.)"""
+        stop = self.buffers.epoch[epoch_words(self.sizes.grid).stop]
+        return (stop | self._mark()[0]) == 0
+
+    def _mark(self) -> Tensor:
+        """int32 [4]: what the rank whose wait gave up first has left in this rank's peer buffer."""
+        assert self.peers.own is not None
+        return self.peers.own.tensor[:HEAD_BYTES].view(torch.int32)
+
     def guard(self) -> bool:
         """Call it once a step, outside captures, on every rank. Every `look_every` steps it reads the epoch;
         from
@@ -239,7 +290,9 @@ class Runner:
         if not self.guarding.due():
             return False
         self._refuse_closed()
-        if self.epoch() < self.guarding.limit:
+        epoch = self.epoch()
+        self.health(settled=True)
+        if epoch < self.guarding.limit:
             return False
         epochs = together(self.group, "coming to rest", self.epoch, self._seconds)
         same(self.group, "coming to rest", {"epoch": epochs[self.group.rank]}, self._seconds)

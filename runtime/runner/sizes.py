@@ -41,7 +41,9 @@ class Sizes:
         model, arch = model_of(specs, place.model), specs.arch.get(place.arch)
         if model is None or arch is None or place.tp not in arch.tp:
             known = "; ".join(f"{a.name} TP{'/'.join(map(str, a.tp))}" for a in specs.arch.values())
-            raise RunnerError(f"no kernels for {place}", fix=f"the specs have {known}")
+            raise RunnerError(
+                f"no kernels for {place.model} on {place.arch} TP{place.tp}", fix=f"the specs have {known}"
+            )
         return cls(place, model, arch, draft)
 
     @cached_property

@@ -70,6 +70,11 @@ def s_mov_b64(dst: int, src: int) -> list[int]:
     return sop1(1, dst, src)
 
 
+def s_not_b64(dst: int, src: int) -> list[int]:
+    """SCC: some bit of the result is set."""
+    return sop1(5, dst, src)
+
+
 def sop2(op: int, dst: int, a: int, b: int) -> list[int]:
     return [0x80000000 | op << 23 | dst << 16 | b << 8 | a]
 
@@ -89,6 +94,10 @@ def s_getreg(dst: int, register: int, size: int = 32) -> list[int]:
 
 def s_memtime(dst: int) -> list[int]:
     return [0xC0000000 | 0x24 << 18 | dst << 6, 0]
+
+
+def s_memrealtime(dst: int) -> list[int]:
+    return [0xC0000000 | 0x25 << 18 | dst << 6, 0]
 
 
 # ---- vector
@@ -118,6 +127,14 @@ def v_and(dst: int, a: int, b: int) -> list[int]:
 
 def v_lshlrev(dst: int, a: int, b: int) -> list[int]:
     return vop2(0x12, dst, a, b)
+
+
+def v_xor(dst: int, a: int, b: int) -> list[int]:
+    return vop2(0x15, dst, a, b)
+
+
+def v_or(dst: int, a: int, b: int) -> list[int]:
+    return vop2(0x14, dst, a, b)
 
 
 def v_cmp_eq_u32(a: int, b: int) -> list[int]:
@@ -186,6 +203,7 @@ def run(
     kernarg: int = 0,
     vgprs: int = 32,
     read_only: Sequence[str] = (),
+    external: Sequence[str] = (),
     regions: Sequence[tuple[str, int, int]] = (),
     stages: Sequence[tuple[str, int, int]] = (),
     **options: Any,
@@ -193,7 +211,7 @@ def run(
     """Start ``code`` at its first word. s[0:1] is ``kernarg``, s2 the workgroup, v0 the work-item."""
     from flymono.emulator.device import span_of
 
-    spans = [(n, *span_of(m), n not in read_only, list(regions)) for n, m in buffers]
+    spans = [(n, *span_of(m), n not in read_only, list(regions), n in external) for n, m in buffers]
     spec = {
         "kernel": "test",
         "text": code,

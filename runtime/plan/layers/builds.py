@@ -1,6 +1,7 @@
 """Which builds a server's layers have: what the plan admits, and what a bundle holds of it.
 
-Invariant: each distinct build is asked for once a plan, whatever the number of layers that launch it.
+Invariant: each distinct build is asked for once, whatever the number of layers that launch it and of plans
+that a server makes while its layers come to be (`builds_of`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,21 @@ from .host import Host, Path
 
 Widths = tuple[int, ...] | None
 """Rows that a bundle has every build of; None: not known, so every width up to the limit."""
+
+
+_KEPT: dict[tuple[int, int, int, int], Builds] = {}
+_KEPT_MOST = 8
+
+
+def builds_of(specs: SpecSet, model: ModelSpec, arch: ArchSpec, tp: int) -> Builds:
+    """The builds of a model on an arch at a TP size. Specs are frozen and kept alive here, so that the
+    answer for the same objects is the same."""
+    key = (id(specs), id(model), id(arch), tp)
+    if key not in _KEPT:
+        while len(_KEPT) >= _KEPT_MOST:
+            _KEPT.pop(next(iter(_KEPT)))
+        _KEPT[key] = Builds(specs, model, arch, tp)
+    return _KEPT[key]
 
 
 class Builds:
@@ -61,11 +77,11 @@ class Builds:
 
     def widths(self, layers: Iterable[tuple[int, Path, bool]], held: frozenset[str] | None) -> Widths:
         """Widths for which the `held` builds hold every launch of `layers` (number, path, draft); None where
-        what is held is not known."""
-        if held is None:
-            return None
+        what is held is not known or nothing is launched."""
         wanted = [one for one in layers if one[1] is not Path.STOCK]
-        rows = {BuildKey.parse(name).rows for name in held} if wanted else set()
+        if held is None or not wanted:
+            return None
+        rows = {BuildKey.parse(name).rows for name in held}
         return tuple(s for s in sorted(rows) if s <= self.limit and self._has(wanted, s, held))
 
     def _has(self, layers: list[tuple[int, Path, bool]], rows: int, held: frozenset[str]) -> bool:

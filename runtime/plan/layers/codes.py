@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from ..unsupported import Class, Code, Phase, Reason, ReasonCode
 
-REFUSED = "ValueError: --monokernel <why>."
-OFF = "mono decode off for some layers: <why>"
-FFN_ONLY = "the FFN launch for layers with <why>"
-SKIPPED = "skipped a step: <why>"
+REFUSED = "ValueError: --monokernel {why}."
+OFF = "mono decode off for some layers: {why}"
+FFN_ONLY = "the FFN launch for layers with {why}"
+SKIPPED = "skipped a step: {why}"
 OURS = "-"
 """Nothing of vLLM's own path says this."""
 

@@ -81,7 +81,7 @@ FEATURES: dict[str, Feature] = {
     "dynamic-speculation": Feature(
         "draft counts that change from step to step",
         None,
-        "a step's width is looked up each time (width-not-built); window lists are as wide for 1 to 64 drafts",
+        "each step's width is looked up (width-not-built); window lists are as wide for 1 to 64 drafts",
     ),
     "draft-count": Feature(
         "num_speculative_tokens other than the model's",

@@ -17,7 +17,7 @@ from ..arith import align_up
 from ..deployment import KV_DTYPE, Deployed, found_reasons
 from ..layer import LayerKind
 from ..placement import grid_of
-from ..strategy import strategy_of
+from ..strategy import strategy_of, strategy_reasons
 from ..unsupported import Reason
 from .codes import ServeCode, reason
 from .features import feature_reasons
@@ -90,7 +90,7 @@ def needs_of(arch: ArchSpec) -> Needs:
     """Where GEMVs are scaled MFMAs, kernels read AITER's tensors and round as its fused seam does, and the
     host's MXFP4 indexer exists. Elsewhere they read copies of their own, no fused seam exists (the host's
     own chain differs by one rounding, which is accepted), and the indexer is FP8 (runtime.md 2.1, 2.2)."""
-    if strategy_of(arch).gemv == "scaled_mfma":
+    if not strategy_reasons(arch) and strategy_of(arch).gemv == "scaled_mfma":
         option = '--attention-config \'{"indexer_kv_dtype":"mxfp4"}\''
         return Needs("mxfp4", option, "AITER_MXFP4_BF16", fused_seam=True)
     return Needs("fp8", '--attention-config \'{"indexer_kv_dtype":"fp8"}\'', None, fused_seam=False)

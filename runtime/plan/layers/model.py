@@ -26,7 +26,7 @@ from ..keys import BuildKey
 from ..layer import LayerKind, kind_of
 from ..support import SpecSet, key_reasons, model_of
 from ..unsupported import Class, Code, Reason, ReasonCode, Unsupported
-from .builds import Builds, width_reason
+from .builds import Builds, builds_of, width_reason
 from .codes import ServeCode, listed, reason
 from .host import Host, HostLayer, Path, drafts_of, layer_reasons, server_reasons, unknown_layer
 
@@ -136,10 +136,16 @@ def reason_data(one: Reason) -> dict[str, str]:
 
 
 def model_plan(
-    specs: SpecSet, host: Host, layers: Iterable[HostLayer] | None = None, *, strict: bool = True
+    specs: SpecSet,
+    host: Host,
+    layers: Iterable[HostLayer] | None = None,
+    *,
+    faults: Iterable[Reason] = (),
+    strict: bool = True,
 ) -> ModelPlan:
     """The plan of a server. Layers that `layers` leaves out are what the model spec says (draft layers only
-    where the host drafts), as a host builds them.
+    where the host drafts), as a host builds them. `faults` are reasons against the whole server that were
+    found elsewhere: its bundle, memory, peers, a switch.
 
     Raises Unsupported for a model without a spec (its layers are unknown), UserError for an unknown
     feature.
@@ -151,10 +157,11 @@ def model_plan(
         )
     said = {one.number: one for one in (HostLayer(n) for n in _numbers(model, host))}
     said |= {one.number: one for one in (layers or ())}
+    found_elsewhere = sorted(faults, key=str)
     if arch is None:
-        return _without_arch(specs, host, model, sorted(said), strict)
-    builds = Builds(specs, model, arch, host.tp)
-    server = _unique(server_reasons(host, model, arch) + builds.everywhere)
+        return _without_arch(specs, host, model, sorted(said), found_elsewhere, strict)
+    builds = builds_of(specs, model, arch, host.tp)
+    server = _unique([*server_reasons(host, model, arch), *found_elsewhere, *builds.everywhere])
     found = [_own(host, model, arch, builds, said[n], server) for n in sorted(said)]
     planned = _never_mixed(found, said)
     return _finished(host, model, builds, planned, server, strict)
@@ -166,11 +173,12 @@ def _numbers(model: ModelSpec, host: Host) -> range:
 
 
 def _without_arch(
-    specs: SpecSet, host: Host, model: ModelSpec, numbers: list[int], strict: bool
+    specs: SpecSet, host: Host, model: ModelSpec, numbers: list[int], faults: list[Reason], strict: bool
 ) -> ModelPlan:
     """Nothing can be planned for a GPU that no spec describes."""
     key = BuildKey("k1", host.arch, host.tp, 1, model=model.prefix)
-    server = tuple(r for r in key_reasons(specs, key) if r.code is Code.ARCH_UNKNOWN)
+    unknown = [r for r in key_reasons(specs, key) if r.code is Code.ARCH_UNKNOWN]
+    server = _unique([*unknown, *faults])
     kinds = {n: kind_of(model, n) if n < len(model.topology.compress_ratios) else None for n in numbers}
     layers = tuple(LayerPath(n, Path.STOCK, server, kind) for n, kind in kinds.items())
     windows = (model.attention.window, max(model.windows))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..deployment import KV_DTYPE
 from ..keys import BuildKey
+from ..placement import grid_of
 from ..support import SpecSet, model_of, nearest
 from .host import Host, Path, draft_window, drafts_of, needs_of
 from .model import ModelPlan, model_plan
@@ -46,7 +47,7 @@ def nearest_choice(specs: SpecSet, asked: Question) -> Question | None:
     model = model_of(specs, asked.host.model)
     if model is None:
         return None
-    host = _host(specs, asked.host)
+    host = _host(specs, asked)
     if host is None:
         return None
     plan = model_plan(specs, host)
@@ -69,20 +70,23 @@ def _rows(rows: int, limit: int, built: tuple[int, ...] | None) -> int:
     return min((s for s in known if s >= rows), default=max(known, default=limit))
 
 
-def _host(specs: SpecSet, host: Host) -> Host | None:
-    """The server without what stops it, on the nearest arch and TP size that a build has."""
+def _host(specs: SpecSet, asked: Question) -> Host | None:
+    """The server without what keeps it off the kernels, on the nearest arch and TP size that a build has."""
+    host = asked.host
     build = nearest(specs, BuildKey("k1", host.arch, host.tp, 1, model=host.model))
     if build is None:
         return None
-    moved = build.arch != host.arch
-    held = host.builds if (build.arch, build.tp) == (host.arch, host.tp) else None
+    arch, model = specs.arch[build.arch], model_of(specs, host.model)
+    selects = model is not None and asked.layer in model.topology.index_source_layers
+    small = host.compute_units is not None and host.compute_units < grid_of(arch).workgroups
+    same = (build.arch, build.tp) == (host.arch, host.tp)
     return Host(
         build.arch,
         build.tp,
-        indexer=needs_of(specs.arch[build.arch]).indexer,
-        compute_units=None if moved else host.compute_units,
+        indexer=needs_of(arch).indexer if selects else host.indexer,
+        compute_units=None if small or build.arch != host.arch else host.compute_units,
         kv_dtype=KV_DTYPE,
         drafts=host.drafts,
-        builds=held,
+        builds=host.builds if same else None,
         model=host.model,
     )

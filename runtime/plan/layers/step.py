@@ -111,7 +111,6 @@ def _step_reasons(plan: ModelPlan, facts: StepFacts, layers: list[LayerPath]) ->
     """Reasons against every launch (runtime.md 2.3, 1 to 7)."""
     if not layers:
         yield reason(ServeCode.NO_KERNEL_LAYERS)
-        return
     yield from _width_reasons(plan, facts)
     if facts.graph == "piecewise":
         yield reason(ServeCode.PIECEWISE)
@@ -125,6 +124,8 @@ def _step_reasons(plan: ModelPlan, facts: StepFacts, layers: list[LayerPath]) ->
 
 def _width_reasons(plan: ModelPlan, facts: StepFacts) -> Iterable[Reason]:
     built = plan.draft_widths if facts.draft else plan.widths
+    if not plan.limit:
+        return  # nothing is known of such a GPU
     if not 1 <= facts.rows <= plan.limit:
         text = f"{facts.rows} rows on {plan.host.arch}: a step has 1 to {plan.limit} rows ({plan.limit_why})"
         most = "1 or more" if facts.rows < 1 else f"at most {plan.limit}"
