@@ -13,6 +13,7 @@ import logging
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..plan.layers import Path
@@ -29,13 +30,15 @@ _asked: list[str] = []
 
 
 class MonoLayer:
-    """One decoder layer's way to the kernels: whole (`__call__`), or from its attention's output on (`ffn`)."""
+    """One decoder layer's way to the kernels: whole (`__call__`), or behind its attention (`ffn`)."""
 
     def __init__(self, server: Server, layer: Any, path: Path, *, draft: bool) -> None:
         self.server, self.path, self.draft = server, path, draft
         self.attn, self.number = layer.attn, int(layer.attn.layer_id)
         self.copies = server.copies_of(layer, attention=path is Path.WHOLE, draft=draft)
         self.weights: LayerWeights | None = None
+        self.last = False
+        """Whether a step's faults are looked for behind this layer."""
 
     @staticmethod
     def create(layer: Any, vllm_config: Any) -> MonoLayer | None:
@@ -58,7 +61,7 @@ class MonoLayer:
 
     @property
     def unfolded_entry(self) -> bool:
-        """Whether the first layer on vLLM's path projects the expanded residual, as K1 does (runtime.md 2.5)."""
+        """Whether the first layer on vLLM's path projects the expanded residual as K1 does (2.5)."""
         return self.path is Path.WHOLE and self.copies.own
 
     def __call__(
@@ -75,7 +78,7 @@ class MonoLayer:
         given, fold = self._entry(layer, x, residual, post_mix, res_mix, pre_mix, engram_hashes, engram_mask)
         step = inputs_of(self.attn, forward_context().attn_metadata, positions)  # type: ignore[union-attr]
         chosen = None if self.attn.indexer is None else partial(select, self.attn, positions)
-        return tuple(runner.layer(self.weights, step, given, fold=fold, select=chosen))  # type: ignore[arg-type]
+        return self._done(runner, runner.layer(self.weights, step, given, fold=fold, select=chosen))
 
     def ffn(
         self, layer: Any, part: Tensor, residual: Tensor, post_mix: Tensor, res_mix: Tensor, pre_mix: Tensor
@@ -85,7 +88,14 @@ class MonoLayer:
         runner = self._taken(part.shape[0], whole=False, entry_dims=None)
         if runner is None or self.weights is None:
             return None
-        return tuple(runner.ffn(self.weights, Seam(part, residual, post_mix, res_mix, pre_mix)))  # type: ignore[arg-type]
+        return self._done(runner, runner.ffn(self.weights, Seam(part, residual, post_mix, res_mix, pre_mix)))
+
+    def _done(self, runner: Runner, made: Seam) -> Outputs:
+        """The outputs; behind a step's last layer also an assertion on the device, which a captured graph
+        holds: the tokens of a step whose waits gave up do not leave."""
+        if self.last:
+            runner.gpu.in_order(partial(_assert_sound, runner))
+        return tuple(made)  # type: ignore[arg-type]
 
     def _taken(self, rows: int, *, whole: bool, entry_dims: int | None) -> Runner | None:
         """The runner if the step that runs takes the kernels."""
@@ -112,9 +122,13 @@ class MonoLayer:
         return Seam(None, settled, None, None, pre), False
 
 
+def _assert_sound(runner: Runner) -> None:
+    torch._assert_async(runner.sound(), "flymono: a launch of this step was stopped (see the fault report)")
+
+
 def _tell_helpers(config: Any) -> None:
-    """vLLM's own decode helpers are switched on by its docking class, so this one does it too (runtime.md 6.0); the
-    top-k helper is built now, and once, so that a failure shows at start-up."""
+    """vLLM's own decode helpers are switched on by its docking class, so this one does it too (runtime.md
+    6.0); the top-k helper is built now, and once, so that a failure shows at start-up."""
     from vllm.models.deepseek_v41.amd import ops
 
     ops.record_monokernel(config)

@@ -13,6 +13,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,7 +67,10 @@ class Copies:
             module = self.layer
             for part in path.split("."):
                 module = getattr(module, part)
-            _around(module, after=lambda _, name=name: self._guarded(name, lambda: self._linear(name)))
+            _around(module, after=partial(self._linear_hook, name))
+
+    def _linear_hook(self, name: str, module: Any) -> None:
+        self._guarded(name, partial(self._linear, name))
 
     def _routed_hook(self, module: Any) -> None:
         self._guarded("routed experts", self._routed)
@@ -89,7 +93,7 @@ class Copies:
         return reason(code, tensor=f"layer {self.number}, {what}", what=text)
 
     def _routed(self) -> None:
-        """Take the experts out of the plain tensors; experts that are all zero (never loaded) are left out."""
+        """Take the experts out of the plain tensors; those that are all zero (never loaded) are left out."""
         held = {p: t for p, t in held_tensors(self.layer, attention=False).items() if p in PATHS.values()}
         own = {n: t for n, t in self.parts["ffn"].items() if n in NAMES}
         self._taken |= _filled(held)

@@ -6,11 +6,14 @@ others in their place: an emulated GPU and artefacts of a generator (tests), wit
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ...specs import Specs
 from ..devices.gpu import Gpu
 from ..runner import Ranks
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
 
 
 class Kernels(Protocol):
@@ -35,7 +38,7 @@ class Resources(Protocol):
         """This process's end of the tensor-parallel group."""
         ...
 
-    def gpu(self, arch: str) -> Gpu:
+    def gpu(self, specs: Specs) -> Gpu:
         """This process's GPU."""
         ...
 
@@ -57,7 +60,7 @@ class OneRank:
 class BundleKernels:
     """A bundle as the runner asks for it."""
 
-    def __init__(self, bundle: Any) -> None:
+    def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
         self.builds: frozenset[str] | None = frozenset(bundle.builds)
         self.arch: str = bundle.arch
@@ -81,14 +84,19 @@ class VllmResources:
         group = get_tp_group()
         return GlooRanks(group.cpu_group) if group.world_size > 1 else OneRank()
 
-    def gpu(self, arch: str) -> Gpu:
+    def gpu(self, specs: Specs) -> Gpu:
         """The current HIP device."""
-        device: Gpu = import_module("flymono.runtime.devices.hip").HipGpu.current(arch)
-        return device
+        import torch
+
+        from ..devices.hip import HipGpu
+
+        return HipGpu(specs, torch.cuda.current_device())
 
     def kernels(self, arch: str, tp: int) -> Kernels:
         """The bundle that FLYMONO_BUNDLE names, else the installed one."""
-        return BundleKernels(import_module("flymono.runtime.bundle").find_bundle(arch, tp))
+        from ..bundle import find_bundle
+
+        return BundleKernels(find_bundle(arch, tp))
 
 
 _current: Resources = VllmResources()

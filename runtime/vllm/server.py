@@ -168,7 +168,7 @@ class Server:
         return self.runners.get(draft)
 
     def prepare(self, draft: bool) -> None:
-        """Make the runner of the target's layers (and of FFN launches of any), or of the draft's whole layers.
+        """Make the runner of the target's layers (and of any FFN launches), or of the draft's whole ones.
 
         Called at the first forward of either, on every rank at the same layer. Raises WeightsError,
         RunnerError.
@@ -179,10 +179,12 @@ class Server:
         mine = {n: one for n, one in self.layers.items() if self._runs_on(one) is draft}
         for one in mine.values():
             one.weights = self._weights(one)
+        if mine:
+            mine[max(mine)].last = True
         whole = [n for n, one in mine.items() if one.path is Path.WHOLE]
         ffn = [n for n, one in mine.items() if one.path is Path.FFN]
         widths = self._widths(draft)
-        gpu = self.resources.gpu(self.host.arch)
+        gpu = self.resources.gpu(self.specs)
         assert self.kernels is not None
         try:
             self.runners[draft] = Runner.create(
@@ -245,7 +247,7 @@ class Server:
     # ------------------------------------------------------------------ steps
 
     def decision(self, rows: int, *, draft: bool, entry_dims: int | None) -> Decision:
-        """The decision of the step that runs, made at its first layer. Raises Refused after a broken reload."""
+        """The decision of the step that runs, made at its first layer. Refused after a broken reload."""
         context = forward_context()
         known = self._decided.get(draft)
         if known is not None and context is not None and known[0]() is context and known[1].rows == rows:
@@ -266,10 +268,11 @@ class Server:
             raise Refused("; ".join(f"{r.code}: {r.text} (fix: {r.fix})" for r in broken[:4]))
 
     def after_step(self) -> None:
-        """Once a step, outside captures, before its tokens are sampled: raise what a launch of an earlier step left
-        behind, and look after the epochs."""
+        """Once a step, outside captures, before its tokens are sampled: raise what a launch of an earlier
+        step left behind (FaultError), and look after the epochs."""
         for runner in self.runners.values():
             if not runner.gpu.is_capturing():
+                runner.health()
                 runner.guard()
         self.epoch_steps += 1
 

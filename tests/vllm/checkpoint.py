@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import WholeLayer
 from flymono.runtime.weights.held_experts import PATHS
@@ -67,7 +68,9 @@ def process(layer: Any) -> list[str]:
     return done
 
 
-def expected(whole: WholeLayer, tp: int, rank: int, experts: Iterable[int], sizes: LayerSizes, strategy: Any) -> Any:
+def expected(
+    whole: WholeLayer, tp: int, rank: int, experts: Iterable[int], sizes: LayerSizes, strategy: Any
+) -> Any:
     """Launch part -> argument -> tensor, from the published form by the project's own copies."""
     from flymono.runtime.weights import back_copies, device_copies, ffn_copies
 

@@ -19,10 +19,10 @@ from typing import Any
 from unittest import mock
 
 import torch
+from lazy import lazy_zeros
 
 from flymono.runtime.plan.support import model_of
 from flymono.specs import load
-from lazy import lazy_zeros
 
 UNITS = {"gfx942": 304, "gfx950": 256}
 PORT = 29560
@@ -89,7 +89,7 @@ class Supplies:
     def ranks(self) -> Any:
         return self._ranks
 
-    def gpu(self, arch: str) -> Any:
+    def gpu(self, specs: Any) -> Any:
         assert self._gpu is not None, "this scenario launches nothing"
         return self._gpu
 

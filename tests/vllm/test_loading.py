@@ -21,7 +21,11 @@ def test_launches_read_what_the_checkpoint_says(arch: str, tp: int) -> None:
 
 def test_padding_that_is_not_zero_is_refused_by_tensor() -> None:
     found = run("loading", "gfx942", 4, "padding")
-    assert "w13_weight" in found["error"] and "expert 5" in found["error"] and found["broken"] == ["weights-unfit"]
+    assert (
+        "w13_weight" in found["error"]
+        and "expert 5" in found["error"]
+        and found["broken"] == ["weights-unfit"]
+    )
 
 
 def test_an_aiter_that_does_not_pad_its_codes_is_named() -> None:

@@ -14,11 +14,12 @@ LAYER, EXPERTS = 40, (1, 5, 127)
 def main() -> None:
     serve(Supplies(Echo(0, int(TP))))
     with Worker(ARCH, int(TP)) as worker, torch.no_grad():
+        from vllm.model_executor.model_loader.reload.layerwise import record_metadata_for_reloading
+
         from flymono.reference.layer_sizes import LayerSizes
         from flymono.reference.layer_weights import seeded_layer
         from flymono.runtime.plan.strategy import strategy_of
         from flymono.runtime.plan.support import model_of
-        from vllm.model_executor.model_loader.reload.layerwise import record_metadata_for_reloading
 
         model, strategy = model_of(worker.specs, "dsv41"), strategy_of(worker.specs.arch[ARCH])
         sizes = LayerSizes.of(model, worker.tp, draft=True)
