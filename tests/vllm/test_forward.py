@@ -22,7 +22,9 @@ SELECTION = ["kv_score", "compress", "produce_keys", "query", "index"]
 
 
 @pytest.mark.parametrize(("arch", "tp", "rows", "layer"), LAYERS)
-def test_a_real_layer_has_the_bits_of_run_layer_on_every_rank(arch: str, tp: int, rows: int, layer: int) -> None:
+def test_a_real_layer_has_the_bits_of_run_layer_on_every_rank(
+    arch: str, tp: int, rows: int, layer: int
+) -> None:
     found = run("forward", arch, tp, rows, layer, seconds=1400)
     one = found[""]
     assert one["path"] == "whole" and one["counts"]["taken"] == 1
