@@ -12,6 +12,7 @@ import base64
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,20 @@ def text_section(data: bytes) -> bytes:
 _SWIZZLES = {"swizzle(SWAP,16)": "16415", "swizzle(SWAP,1)": "1055", "swizzle(QUAD_PERM,1,0,3,2)": "32945"}
 
 
+_INLINE = {struct.unpack("<I", struct.pack("<f", v))[0]: str(v) for v in (-0.5, -1.0, -2.0, -4.0)}
+_HIGH = 0xFFFFFFFF << 32
+
+
+def _number(match: re.Match[str]) -> str:
+    """A hex number as decimal; one that is the sign-extended bits of an inline float, which LLVM's printer
+    writes for a 32-bit operand, as that float."""
+    value = int(match[0], 16)
+    if value & _HIGH == _HIGH:
+        value &= 0xFFFFFFFF
+        return _INLINE.get(value, str(value))
+    return str(value)
+
+
 def canonical(text: str) -> str:
     """Text without differences of spelling: number bases, labels, an offset of 0 that is printed."""
     name, _, rest = text.partition(" ")
@@ -87,8 +102,8 @@ def canonical(text: str) -> str:
         return name
     for spelled, number in _SWIZZLES.items():
         rest = rest.replace(spelled, number)
-    rest = rest.replace(" offset:0x0", "")
-    return f"{name} " + re.sub(r"0x[0-9a-f]+", lambda match: str(int(match[0], 16)), rest)
+    rest = re.sub(r" offset:(0x0|0)(?![0-9a-fx])", "", rest)
+    return f"{name} " + re.sub(r"0x[0-9a-f]+", _number, rest)
 
 
 def instructions(

@@ -18,8 +18,9 @@ def state(rank: int, **other: Any) -> dict[str, Any]:
     """A rank's file as `runtime.vllm.watch.state_of` writes it."""
     return {
         "pid": os.getpid(), "rank": rank, "time": int(time.time()), "model": "dsv41", "arch": "gfx950",
-        "tp": 2, "on": True, "faults": [], "paths": {"whole": 35, "ffn": 8, "stock": 0}, "plan": "0123456789ab",
-        "bundle": "gfx950-tp2", "limit": 48, "widths": {"target": [6, 12], "draft": []},
+        "tp": 2, "on": True, "faults": [], "paths": {"whole": 35, "ffn": 8, "stock": 0},
+        "plan": "0123456789ab", "bundle": "gfx950-tp2", "limit": 48,
+        "widths": {"target": [6, 12], "draft": []},
         "bytes": {"target": 1 << 30, "draft": 1 << 29}, "copies": 3 << 30,
         "steps": {"target": {"steps": 9, "taken": 7, "reasons": {"prefill-rows": 2}},
                   "draft": {"steps": 7, "taken": 7, "reasons": {}}}, "logits": 9,
