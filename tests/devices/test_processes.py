@@ -39,6 +39,14 @@ class Rank:
         for line in self.process.stdout:
             self.lines.append(line.strip())
 
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
     def until(self, line: str, seconds: float = 300) -> None:
         """Wait for a line."""
         end = time.monotonic() + seconds
@@ -59,9 +67,7 @@ def ranks(tmp_path: Path) -> Iterator[list[Rank]]:
     started = [Rank(tmp_path, r, BUILD) for r in range(2)]
     yield started
     for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+        one.close()
 
 
 @pytest.mark.slow
