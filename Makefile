@@ -15,12 +15,13 @@ READY := $(VENV)/.flymono-ready-$(MODULES)
 # a change of one of these needs a new installation; Python, YAML and template files are used in place
 INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard emulator/core/*.cpp emulator/core/*.hpp emulator/core/*.def)
 
-.PHONY: help setup demo test quick lint format goldens clean distclean
+.PHONY: help setup demo test vllm-test quick lint format goldens clean distclean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     K1 and a whole layer from specs to judged results, gfx942 and gfx950"
 	@echo "make test     every test (make quick: without the slow ones)"
+	@echo "make vllm-test  vLLM's own code with the plugin, on a CPU, in an environment of its own (scripts/vllm_env.sh)"
 	@echo "make lint     ruff, mypy, import contracts, spec check"
 	@echo "make goldens  rewrite tests/golden and docs/findings.md after a change that is meant"
 	@echo "make setup    only .venv (PYTHON=..., VENV=...)"
@@ -37,6 +38,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow" $(PYTEST_ARGS)
+
+vllm-test:
+	VENV="$(VENV)-vllm" PYTHON="$(PYTHON)" TORCH_ARGS="$(TORCH_ARGS)" sh scripts/vllm_env.sh $(PYTEST_ARGS)
 
 quick: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from flymono.runtime.heap import keep_heap
 from flymono.runtime.run.layer_command import Ran, run_ffn, run_layers
 from flymono.runtime.run.layer_options import LayerOptions
 from flymono.specs import Specs, UserError, load
@@ -60,6 +61,7 @@ def main() -> int:
     p.add_argument("--only", default="", help="cases whose name contains this")
     a = p.parse_args()
     torch.set_num_threads(1)
+    keep_heap()
     specs = load()
     lines = a.log.read_text().splitlines() if a.log.is_file() else []
     known = {line.partition(":")[0] for line in lines}

@@ -1,4 +1,4 @@
-"""Another implementation of K2 or the FFN launch with the same launch arguments: its code object, bound here.
+"""Another implementation of K2 or the FFN launch, bound here: our launch arguments, but no bounded waits.
 
 Nothing of it is kept in this project: a code object is a file that the caller names, a compiler a command.
 What differs from ours and has to be known is the byte order of the routed experts' codes where an arch reads
@@ -53,7 +53,7 @@ def recoded(step: ranks.Step) -> ranks.Recode | None:
 def run(step: ranks.Step, hsaco: bytes) -> ranks.Ran:
     """Launch it on the step's inputs. What it does is its own affair: only faults are findings."""
     kernel = next(iter(CodeObject(hsaco).kernels))
-    return ranks.run(step, hsaco, kernel, ROOM, recoded(step), check=False)
+    return ranks.run(step, hsaco, kernel, ROOM, recoded(step), without=("fault", "bound"), check=False)
 
 
 def named(pattern: str, names: Mapping[str, object]) -> str:

@@ -6,7 +6,7 @@ it lays its scratch and its peer buffers out as it likes, so they are only made 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -23,6 +23,7 @@ from flymono.reference.layer_case import make_ffn_case, make_k2_case
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import BackWeights, FfnWeights, seeded_layer
 from flymono.runtime.plan import BuildKey, FfnPlan, K2Plan, plan_ffn, plan_k2
+from flymono.runtime.plan.faults import BOUND
 from flymono.runtime.run.bind import DTYPES, unwritten
 from flymono.runtime.run.ffn import order_of
 from flymono.runtime.weights.fp4_copies import NAMES
@@ -173,9 +174,10 @@ def _attended(
 
 def run(
     step: Step, hsaco: bytes, kernel: str, buffers: Buffers, recode: Recode | None = None,
-    stages: Sequence[tuple[str, int, int]] = (), **options: Any,
+    stages: Sequence[tuple[str, int, int]] = (), without: Collection[str] = (), **options: Any,
 ) -> Ran:  # fmt: skip
-    """Launch a kernel of this step's ABI on all ranks. `recode` gives another byte order of a weight."""
+    """Launch a kernel of this step's ABI on all ranks. `recode` gives another byte order of a weight,
+    `without` are arguments that it has not got."""
     plan, tp = step.plan, step.plan.key.tp
     device = Emulator(plan.key.arch, xcds=specs().arch[plan.key.arch].machine.xcds, **options)
     peers = [torch.zeros(buffers.peer, dtype=torch.uint8) for _ in range(tp)]
@@ -187,7 +189,7 @@ def run(
         for a in plan.abi.arguments:
             if isinstance(given[a.name], Tensor) and a.name != "peers":
                 device.register(f"{a.name} {rank}", given[a.name], writable=a.written)
-        values = [given[a.name] for a in plan.abi.arguments]
+        values = [given[a.name] for a in plan.abi.arguments if a.name not in without]
         queues.append([Job(code, kernel, plan.grid, values, None, tuple(stages))])
         bound.append(given)
     return Ran(tuple(done[0] for done in device.launch_ranks(queues)), tuple(bound))
@@ -206,6 +208,8 @@ def _given(step: Step, rank: int, buffers: Buffers, recode: Recode | None) -> di
     given |= weights | {
         "rank": rank,
         "epoch": epoch,
+        "fault": torch.zeros(step.plan.fault.words, dtype=torch.int32),
+        "bound": BOUND,
         "scratch": torch.zeros(buffers.scratch, dtype=torch.uint8),
     }
     for a in step.plan.abi.arguments:

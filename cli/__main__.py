@@ -1,5 +1,5 @@
 """`python -m flymono.cli` is `flymono`."""
 
-from .main import main
+from .start import main
 
 main()

@@ -64,7 +64,7 @@ def build(
     settings = Settings(Store(out), jobs=jobs or default_jobs(), seconds=timeout, force=force)
     for arch in sorted({key.arch for key in keys}):
         require(specs.arch[arch], settings.store.root)
-    with _progress(len(units), quiet=json) as advance:
+    with progress(len(units), quiet=json) as advance:
         outcomes = build_all(units, settings, advance or (lambda outcome: None))
     print(
         json_.dumps([as_data(o) for o in outcomes], indent=1)
@@ -72,7 +72,7 @@ def build(
         else _table(outcomes, settings.store.root),
         end="\n" if json else "",
     )
-    _complain(outcomes)
+    complain(outcomes)
 
 
 def default_jobs() -> int:
@@ -105,18 +105,19 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-class _Progress(AbstractContextManager[Any]):
+class Progress(AbstractContextManager[Any]):
     """A rich progress bar on stderr that is told each outcome."""
 
     def __init__(self, total: int) -> None:
+        from rich import progress as shown
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+        self.bar = shown.Progress(
+            shown.TextColumn("{task.description}"),
+            shown.BarColumn(),
+            shown.MofNCompleteColumn(),
+            shown.TimeElapsedColumn(),
+            shown.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )
@@ -136,8 +137,9 @@ class _Progress(AbstractContextManager[Any]):
         self.bar.update(self.task, advance=1, description=outcome.unit.id)
 
 
-def _progress(total: int, quiet: bool) -> AbstractContextManager[Any]:
-    return nullcontext(None) if quiet or not sys.stderr.isatty() else _Progress(total)
+def progress(total: int, quiet: bool) -> AbstractContextManager[Any]:
+    """What `build_all` tells each outcome: a bar on a terminal, else None."""
+    return nullcontext(None) if quiet or not sys.stderr.isatty() else Progress(total)
 
 
 def _table(outcomes: list[Outcome], root: Path) -> str:
@@ -157,7 +159,7 @@ def _table(outcomes: list[Outcome], root: Path) -> str:
     return "\n".join(lines) + f"\nartefacts: {root}\n"
 
 
-def _complain(outcomes: list[Outcome]) -> None:
+def complain(outcomes: list[Outcome]) -> None:
     """Print every finding of every failure; exit 1 if there was one, 2 if only the store was at fault."""
     from ..gen.findings import StoreError
 

@@ -57,7 +57,9 @@ def catalogues() -> tuple[Catalogue, ...]:
     """All catalogues, in the order in which a user meets them."""
     from ..emulator.findings import KINDS
     from ..gen.findings import CODES
+    from ..runtime.bundle import BundleCode
     from ..runtime.plan import Code as PlanCode
+    from ..runtime.plan.layers import CATALOGUE, FEATURES, host_line
     from ..runtime.step.codes import ABOUT
     from ..specs.findings import Code as SpecCode
 
@@ -67,11 +69,36 @@ def catalogues() -> tuple[Catalogue, ...]:
         Catalogue("specs", "Of `flymono spec check` and of every command.", ("code", "text", "fix"), spec),
         Catalogue(
             "plan",
-            "Why a build is refused; a refusal names all reasons and the nearest supported build.",
-            ("code", "meaning"),
-            {str(c): (c.about,) for c in PlanCode},
+            "Why a build is refused; a refusal names all reasons and the nearest supported build. In a "
+            "server, the class says what follows (see serving).",
+            ("code", "class", "meaning"),
+            {str(c): (str(c.klass), c.about) for c in PlanCode},
+        ),
+        Catalogue(
+            "serving",
+            "Why a server, a layer or a step does not run on the kernels: `flymono why`, the server's log. "
+            "Phase: when it can be known. Class: STOP, the server does not start (FLYMONO_STRICT=0 makes it "
+            "STOCK); STOCK, vLLM's own path; FFN, vLLM's attention and our FFN launch; STEP, vLLM's path for "
+            "this step. The last column is the line of vLLM's own mono path that it stands for.",
+            ("code", "phase", "class", "text", "fix", "vLLM's line"),
+            {
+                str(c): (str(e.phase), str(e.klass), _plain(e.text), _plain(e.fix), host_line(c))
+                for c, e in CATALOGUE.items()
+            },
+        ),
+        Catalogue(
+            "features",
+            "What vLLM can be started with, and whether decode then still runs on the kernels.",
+            ("feature", "vLLM's option", "verdict", "why"),
+            {name: (f.option, f.verdict, f.why) for name, f in FEATURES.items()},
         ),
         Catalogue("builds", "Of `flymono gen` and `flymono build`.", ("code", "meaning"), _cells(CODES)),
+        Catalogue(
+            "bundles",
+            "Of `flymono bundle` and of a server that opens one; each with the command that mends it.",
+            ("code", "meaning"),
+            _cells({str(code): code.about for code in BundleCode}),
+        ),
         Catalogue(
             "steps",
             "Of the launch arguments of a step, before it is launched: `runtime.step.check_step`.",
@@ -100,6 +127,11 @@ def _section(one: Catalogue) -> str:
 
 def _cells(table: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return {code: (meaning,) for code, meaning in table.items()}
+
+
+def _plain(template: str) -> str:
+    """A template as a reader sees it: braces that stand for themselves once."""
+    return template.replace("{{", "{").replace("}}", "}")
 
 
 def _escaped(text: str) -> str:

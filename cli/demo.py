@@ -16,9 +16,11 @@ def register(app: typer.Typer) -> None:
 def _demo() -> None:
     """Generate kernels from the specs, compile them, execute them on the emulator and judge them: K1, then a
     whole layer on all ranks, on both archs."""
+    from flymono.runtime.heap import keep_heap
     from flymono.runtime.run import command, layer_command
     from flymono.runtime.run.layer_options import LayerOptions
 
+    keep_heap()
     right = [
         command.run_and_print(command.Options(arch=arch, tp=tp, rows=ROWS, verbose=True)) for arch, tp in DEMO
     ]

@@ -76,10 +76,18 @@ def register(app: typer.Typer) -> None:
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="The report as JSON.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the trial compilations.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="What serving in vLLM needs, instead.")] = False,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel size, with --serve.")] = 4,
+    bundle: Annotated[str | None, typer.Option("--bundle", help="Bundle folder, with --serve.")] = None,
 ) -> None:
     """Report on everything flymono needs: Python, packages, compiler, linker, emulator, cache."""
-    probes = [p for p in PROBES if not (quick and p in (_compiler,))]
-    lines = [line for probe in probes for line in guarded(probe)]
+    if serve:
+        from .doctor_serve import Wanted, report
+
+        named = report(Wanted(tp, bundle))
+    else:
+        named = [(_name(p), p) for p in PROBES if not (quick and p in (_compiler,))]
+    lines = [line for name, probe in named for line in guarded(probe, name)]
     if json:
         print(json_.dumps([asdict(line) for line in lines], indent=1))
     else:
@@ -93,9 +101,13 @@ def doctor(
         raise typer.Exit(1)
 
 
-def guarded(probe: Callable[[], list[Line]]) -> list[Line]:
+def _name(probe: Callable[[], list[Line]]) -> str:
+    return probe.__name__.strip("_").replace("_", " ")
+
+
+def guarded(probe: Callable[[], list[Line]], name: str = "") -> list[Line]:
     """Run a probe; whatever it raises becomes a line."""
-    name = probe.__name__.strip("_").replace("_", " ")
+    name = name or _name(probe)
     try:
         return probe()
     except Exception as error:  # a broken installation can raise anything

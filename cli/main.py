@@ -25,19 +25,23 @@ import typer
 
 from .. import __version__
 from ..specs.findings import UserError
+from .extras import missing
 
 # command -> module with `register(app)`; the order is the order of `flymono --help`
 COMMANDS = {
     "doctor": "doctor",
     "spec": "spec",
     "plan": "plan",
+    "why": "why",
     "gen": "gen",
     "build": "build",
+    "bundle": "bundle",
     "run": "run",
     "demo": "demo",
     "emulate": "emulate",
     "diff": "diff",
     "codes": "codes",
+    "status": "status",
 }
 SPECS_OPTION = "--specs"
 SPECS_VARIABLE = "FLYMONO_SPECS"
@@ -65,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not _broken_package(error):
             raise
         what = f"a package cannot be loaded: {_reason(error)}"
-        sys.exit(_refuse(UserError(what, fix="`flymono doctor` says what is broken here"), args))
+        refused = missing(error) or UserError(what, fix="`flymono doctor` says what is broken here")
+        sys.exit(_refuse(refused, args))
 
 
 def _terminated(number: int, frame: object) -> None:
@@ -167,7 +172,7 @@ def _placeholder(app: typer.Typer, command: str, error: Exception) -> None:
     reason = _reason(error)
 
     def unavailable(ctx: typer.Context) -> None:
-        raise UserError(
+        raise missing(error) or UserError(
             f"`flymono {command}` cannot be loaded: {reason}",
             fix="`flymono doctor` says what is missing here",
         )

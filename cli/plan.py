@@ -1,5 +1,5 @@
-"""`flymono plan k1|k2|ffn|keylist|layer|memory|show`: every number of a build, for people or for programs
-(`--json`).
+"""`flymono plan k1|k2|ffn|keylist|layer|memory|model|show`: every number of a build, a layer, a rank or a
+server, for people or for programs (`--json`).
 
 A refused key is an answer: all reasons and the nearest supported build are printed, with exit code 2.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from .plan_model import model
 
 if TYPE_CHECKING:
     from ..runtime.plan import BuildKey
@@ -29,12 +31,13 @@ Json = Annotated[bool, typer.Option("--json", help="The whole plan as JSON.")]
 def register(app: typer.Typer) -> None:
     """Add the `plan` command group."""
     group = typer.Typer(
-        no_args_is_help=True, help="Print the plan of a kernel build, a layer or a rank's memory."
+        no_args_is_help=True, help="Print the plan of a build, a layer, a rank's memory or a server."
     )
     group.callback()(_group)
     commands: tuple[Callable[..., None], ...] = (k1, k2, ffn, keylist, layer, memory)
     for command in commands:
         group.command(command.__name__)(command)
+    group.command("model")(model)
     group.command("show")(show_build)
     app.add_typer(group, name="plan")
 
@@ -156,10 +159,10 @@ def memory(
     from .plan_memory import print_memory, statement
 
     specs = load()
-    loaded = None if loaded_gib is None else int(loaded_gib * 1024) << 20
     done = statement(
-        specs, arch, _tp(specs, arch, tp), rows, whole_drafts=not stock_drafts, percent=percent, loaded=loaded
-    )
+        specs, arch, _tp(specs, arch, tp), rows, whole_drafts=not stock_drafts, percent=percent,
+        loaded_gib=loaded_gib,
+    )  # fmt: skip
     if json:
         typer.echo(to_json(done), nl=False)
     else:

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from ..runtime.plan import FfnPlan, K2Plan, KernelPlan
 from ..runtime.plan.abi import Argument
+from ..runtime.plan.faults import BOUND, TICKS_PER_SECOND
 from ..runtime.plan.passes import Passes
 
 MAX_WIDTH = 150
@@ -79,8 +80,8 @@ def _stages(plan: KernelPlan) -> Table:
 
 def _sites(plan: KernelPlan) -> Table:
     columns = ">id|site|stage|for every task of|region|kind|>awaited a task|>lanes|>a load|loads a batch"
-    limit = max((s.limit for s in plan.sites), default=0)
-    table = new_table("Waits", columns, note=f"a wait gives up after {limit:,} polls of a batch")
+    note = f"a wait gives up after the launch argument `bound`, {BOUND // TICKS_PER_SECOND} s in service"
+    table = new_table("Waits", columns, note=note)
     for s in plan.sites:
         batches = " + ".join(map(str, s.batches))
         place = (s.id, s.name, s.stage, s.producer, s.region, s.kind)

@@ -12,6 +12,7 @@ def register(app: typer.Typer) -> None:
     """Add `flymono run` to the app; imports of torch and FlyDSL wait until it is called."""
     run = typer.Typer(no_args_is_help=True, help="Compute a kernel on the emulator and judge every output.")
     app.add_typer(run, name="run")
+    run.callback()(_first)
     run.command("k1")(_k1)
     run.command("layer")(_layer)
     run.command("ffn")(_ffn)
@@ -32,6 +33,13 @@ Report = Annotated[Path | None, typer.Option(help="write an HTML report")]
 Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="bytes of each argument too")]
 Padded = Annotated[int | None, typer.Option(help="padded rows at the end of the step")]
+
+
+def _first() -> None:
+    """Before any of them: the reference's large temporaries are to be made of memory that is there."""
+    from flymono.runtime.heap import keep_heap
+
+    keep_heap()
 
 
 def _k1(
@@ -77,7 +85,9 @@ def _layer(
     arch: Arch,
     tp: Tp = None,
     rows: Rows = 6,
-    layer: Annotated[int, typer.Option(help="layer of the model; draft layers follow the backbone's")] = 3,
+    layer: Annotated[
+        int | None, typer.Option(help="layer of the model (default 3); draft layers follow the backbone's")
+    ] = None,
     chain: Annotated[int, typer.Option(help="layers in a row, each fed by the one before it")] = 1,
     steps: Annotated[
         int, typer.Option(help="decode steps in a row, each on the caches of the one before")
@@ -100,9 +110,10 @@ def _layer(
     from flymono.runtime.run.layer_command import run_and_print
     from flymono.runtime.run.layer_options import LayerOptions, parse_contexts
 
+    lengths, wrong = parse_contexts(contexts)
     options = LayerOptions(
-        arch=arch, tp=tp, rows=rows, layer=None if inputs else layer, chain=chain, steps=steps,
-        contexts=parse_contexts(contexts), padded=padded, weights=weights, seed=seed, order=order, mfma=mfma,
+        arch=arch, tp=tp, rows=rows, layer=layer, chain=chain, steps=steps, contexts=lengths,
+        not_contexts=wrong, padded=padded, weights=weights, seed=seed, order=order, mfma=mfma,
         trans=trans, check=check, inputs=inputs, save=save, report=report, json=json_, verbose=verbose,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options, "layer") else 1)

@@ -2,7 +2,8 @@
 
 Invariants
  - ISA text and code object are two runs of the same backend over the same module: instruction i of the text
-   is instruction i of the machine code. `locate` proves it by counts and stage symbols, or refuses.
+   is instruction i of the machine code. `locate` proves it by counts and stage symbols, or refuses: LLVM's
+   AMDGPU backend walks containers that are ordered by address, so two runs can differ.
  - Instruction lengths come from the encoding's own length rule (CDNA3 and CDNA4 ISA guides, chapter
    "instruction formats"): the format field in the upper bits, plus 4 bytes for a literal or an SDWA/DPP word.
 """
@@ -195,7 +196,7 @@ def _scalar_size(word: int) -> int:
 def locate(isa: str, hsaco: bytes) -> list[Instruction]:
     """Instructions of the text with their place and size in the code object.
 
-    Raises CompileError if text and machine code disagree on the instructions of a kernel.
+    Raises Mismatch if text and machine code disagree on the instructions of a kernel.
     """
     text, out = instructions(isa), list[Instruction]()
     for kernel, (address, code) in machine_code(hsaco).items():
@@ -244,8 +245,12 @@ def _place(text: list[Instruction], kernel: str, base: int, code: bytes) -> Iter
         )
 
 
-def _mismatch(kernel: str, text: str) -> CompileError:
-    return CompileError(
+class Mismatch(CompileError):
+    """Two runs of the backend over one module gave different code."""
+
+
+def _mismatch(kernel: str, text: str) -> Mismatch:
+    return Mismatch(
         [
             Finding(
                 "GEN_ISA_MISMATCH",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import product
 
-from ..runtime.plan import BuildKey, KernelPlan, plan_of, to_data
+from ..runtime.plan import BuildKey, KernelPlan, plan_of, shipped, to_data
 from ..specs.loader import Specs
 from .unit import Expect, Unit
+
+__all__ = ["abi_of", "cost_table", "mfma_of", "shipped", "unit_of"]
 
 
 def unit_of(specs: Specs, key: BuildKey) -> Unit:
@@ -72,17 +73,3 @@ def cost_table(plan: KernelPlan) -> Iterator[tuple[str, str]]:
         yield f"MFMA {count.stage}", f"{count.executed:,} x {count.instruction}"
     yield "HBM", f"{bound.hbm_bytes:,} bytes"
     yield "lower bound", f"{bound.ns:,} ns by {bound.by}"
-
-
-def shipped(specs: Specs) -> tuple[BuildKey, ...]:
-    """Every build of `specs/build`, in the order of files and groups."""
-    keys = []
-    for build in specs.builds:
-        prefix = specs.model[build.model].prefix
-        for g in build.groups:
-            for tp, rows, ratio, fold, index, window, timeline, draft in product(
-                g.tp, g.rows, g.ratio, g.fold, g.index, g.window, g.timeline, g.draft
-            ):
-                layer = (ratio, fold, index, window, timeline)
-                keys.append(BuildKey(build.kernel, g.arch, tp, rows, *layer, prefix, draft))
-    return tuple(dict.fromkeys(keys))

@@ -107,12 +107,18 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Peer:
-    """The peer buffer: ``half`` bytes a parity of the epoch, in it the pairs of every rank's partials."""
+    """The peer buffer: ``mark`` bytes for a fault's mark, then ``half`` bytes a parity of the epoch. ``attn``
+    and ``ffn`` are the pairs of every rank's partials in a half, counted from ``mark`` bytes in front of
+    it."""
 
     ranks: int
+    mark: int
     half: int
     attn: int
     ffn: int
+    sym: int = 0  # byte offsets of launch arguments
+    table: int = 0
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -273,19 +279,33 @@ class Gemv:
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a wave waits: its number in a fault record, its stage, how often it may look (of a site
-    that tests take out: see mailbox)."""
+    """A place where a wave waits: its number in a fault record, its stage, and whether it may be taken out
+    (see mailbox)."""
 
     number: int
     stage: str
-    polls: int
+    hold: int = 1
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What a wait looks at after every ``look`` polls, and leaves when it gives up (see faults)."""
+
+    code: int  # of this build, above a head's state
+    shift: int  # of the code
+    stop: int  # word of the epoch buffer
+    mark: int  # byte offset of a mark in the fault words
+    look: int
+    fault: int  # byte offsets of launch arguments
+    bound: int
+    epoch: int
 
 
 @dataclass(frozen=True)
 class Build:
     """Everything the stages of one kernel know at build time.
 
-    The tag is tag_scale * epoch + tag_offset; ``fault_word`` is where the epoch buffer takes a fault record.
+    The tag is tag_scale * epoch + tag_offset.
     Workgroups that share nothing need the first three fields alone.
     """
 
@@ -296,7 +316,7 @@ class Build:
     lds_bytes: int = absent()
     tag_scale: int = absent()
     tag_offset: int = absent()
-    fault_word: int = absent()
+    faults: Faults = absent()
     timeline: int = absent()  # clock values of a workgroup in a timeline record
     how: Strategy = absent()
     numerics: Numerics = absent()

@@ -36,6 +36,7 @@ class Context:
     scratch_base: Any = None  # its address
     epoch: Any = None  # address of the epoch buffer
     tag: Any = None
+    stopped: Any = None  # not 0: a wait of an earlier launch has given up
     peers: Any = None  # peers.Peers of a launch that pushes to other ranks
 
 
@@ -46,15 +47,16 @@ def enter_alone(build: Build) -> Context:
 
 
 def enter(build: Build, scratch: Any, epoch: Any) -> Context:
-    """The first statement of a kernel whose workgroups hand on to one another."""
-    tag = ll.global_load(epoch, constant=True) * build.tag_scale + build.tag_offset
+    """The first statement of a kernel whose workgroups hand on to one another; `faults.turn_back` follows."""
+    words = ll.global_load(epoch, count=2, constant=True)
     return replace(
         enter_alone(build),
         lds=ll.lds_block(build.lds_bytes),
         scratch=ll.buffer(scratch),
         scratch_base=scratch,
         epoch=epoch,
-        tag=tag,
+        tag=words[0] * build.tag_scale + build.tag_offset,
+        stopped=words[1],
     )
 
 

@@ -5,14 +5,10 @@ system scope in their peer buffers (`Box` says which).
   launch's; nothing is ever cleared, since a pair of an earlier launch has an earlier tag.
 - *Published data* is plain words behind a flag pair: stores, then every wave waits for its stores, a
   barrier, then one thread stores the flag. Readers see the flag, pass a barrier and load plainly.
-- Every wait is bounded. When its count runs out, the lanes that still miss something store one fault
-  record, 8 bytes at word 2 of the epoch buffer, and the wave ends:
-
-      word 2 = site number | workgroup << 8 | wave << 20      word 3 = the oldest tag seen there
-
-- A site whose ``polls`` are not positive is a hand-off that can be taken out; only tests build one. 0: it
-  looks once and takes what it finds. -n: it waits for n polls, unless the literal -n that stands in the code
-  once a wait has been changed to 0, so that one code object serves to take out each hand-off alone.
+- Every wait is bounded by the launch argument ``bound``; what it leaves when it gives up is in `faults`.
+- A site whose ``hold`` is not 1 is a hand-off that can be taken out; only tests build one. 0: it looks once
+  and takes what it finds. Another number stands in the code as a literal, once a wait: changed to 0 there,
+  the wait is no longer one, so that one code object serves to take out each hand-off alone.
 """
 
 from __future__ import annotations
@@ -23,8 +19,9 @@ from typing import Any
 
 import flydsl.expr as fx
 from flydsl.expr import const_expr
-from flydsl.expr.typing import Int32
+from flydsl.expr.typing import Int32, Int64
 
+from . import faults
 from . import lowlevel as ll
 from .build import Site
 from .context import WAVE, Context, stage
@@ -55,13 +52,6 @@ def store(c: Context, region: Any, offset: Any, value: Any) -> None:
     ll.buffer_store(c.scratch, offset, region, value, cache=ll.SC1)
 
 
-@ll.device
-def _fault(c: Context, site: Site, oldest: Any, missing: Any) -> None:
-    if missing:
-        where = (c.workgroup << 8) | (c.wave << 20) | site.number
-        ll.global_store(c.epoch, 4 * c.build.fault_word, fx.Vector.from_elements([where, oldest], Int32))
-
-
 def _spread(tags: Sequence[Any]) -> tuple[Any, Any]:
     low = high = tags[0]
     for tag in tags[1:]:
@@ -70,29 +60,50 @@ def _spread(tags: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _wait(
-    c: Context, site: Site, widths: Sequence[int], load: Any, tags_of: Any, tag: Any = None
+    c: Context,
+    site: Site,
+    widths: Sequence[int],
+    load: Any,
+    tags_of: Any,
+    tag: Any = None,
+    ranks: bool = False,
 ) -> list[Any]:
     """Look at one batch until all its tags are ``tag`` (this launch's): the smallest and the largest both
-    are."""
+    are. ``ranks``: the n-th tag is that of rank n."""
     wanted = c.tag if tag is None else tag
 
     def missing(got: Sequence[Any]) -> Any:
         low, high = _spread(tags_of(got))
         return low != wanted if low is high else (low != wanted) | (high != wanted)
 
-    def expired(got: Sequence[Any]) -> None:
-        _fault(c, site, _spread(tags_of(got))[0], missing(got))
+    def look(ticks: Any, got: Sequence[Any]) -> None:
+        tags = tags_of(got)
+        awaited = Int32(0)
+        for rank, found in enumerate(tags if ranks else ()):
+            awaited = awaited | (found != wanted).select(Int32(1 << rank), Int32(0))
+        _look(c, site, ticks, missing(got), _spread(tags)[0], awaited)
 
     stage(site.stage)  # a wait of one wave may be laid out away from its stage
     held = _held(site)
-    return ll.spin(widths, load, lambda got: held(ll.any_lane(missing(got))), abs(site.polls), expired)
+    every = c.build.faults.look
+    return ll.spin(widths, load, lambda got: held(ll.any_lane(missing(got))), every, look)
+
+
+@ll.device
+def _look(c: Context, site: Site, ticks: Any, missing: Any, oldest: Any, awaited: Any) -> None:
+    mark = faults.seen(c)
+    late = Int32((ll.late_argument(c.build.faults.bound) - ticks) >> Int64(32)) >> 31
+    if (mark | late) != 0:
+        marked = (mark != 0).select(Int32(faults.MARKED), Int32(0))
+        where = (c.workgroup << 8) | (c.wave << 20) | (awaited << 24) | marked | site.number
+        ll.leave_to(faults.GIVE_UP, c.tag, [where, oldest], ll.ballot(missing))
 
 
 def _held(site: Site) -> Callable[[Any], Any]:
     """What a wait makes of "something is missing": nothing else, where its site cannot be taken out."""
-    if site.polls > 0:
+    if site.hold == 1:
         return lambda stale: stale
-    switch = ll.opaque(site.polls)
+    switch = ll.opaque(site.hold)
     return lambda stale: stale & (switch != 0)
 
 
@@ -109,7 +120,7 @@ def poll(c: Context, site: Site, spots: Sequence[tuple[Any, Any, int]], box: Box
     def tags_of(got: Sequence[Any]) -> list[Any]:
         return [v[2 * k + 1] for v, (_, _, n) in zip(got, spots, strict=True) for k in range(n)]
 
-    got = _wait(c, site, [2 * n for _, _, n in spots], load, tags_of)
+    got = _wait(c, site, [2 * n for _, _, n in spots], load, tags_of, ranks=box is not None)
     return [v[2 * k] for v, (_, _, n) in zip(got, spots, strict=True) for k in range(n)]
 
 

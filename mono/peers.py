@@ -1,7 +1,7 @@
 """Peer buffers: pairs that every rank of a group sends to every rank, its own included, at system scope.
 
-A buffer has two halves and the epoch's parity picks one: a rank may be one launch pair ahead of a peer that
-still reads, never two, since each sum waits for every rank's push of its own pair.
+Behind the mark of a fault a buffer has two halves, and the epoch's parity picks one: a rank may be one launch
+pair ahead of a peer that still reads, never two, since each sum waits for every rank's push of its own pair.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def join(c: Context, sym: Any, peers: Any, rank: Any) -> Context:
 
 
 def _box(c: Context, base: Any) -> mailbox.Box:
-    """This epoch's half of the buffer at ``base``."""
+    """This epoch's half of the buffer at ``base``, and the bytes of a mark in front of it."""
     peer = c.build.ffn.peer
     epoch = fx.Uint32(c.tag - c.build.tag_offset) // c.build.tag_scale
     half = fx.Int64((fx.Int32(epoch) & 1) * peer.half)
-    return mailbox.Box(ll.buffer(base + half, peer.half), ll.SYSTEM)
+    return mailbox.Box(ll.buffer(base + half, peer.mark + peer.half), ll.SYSTEM)
 
 
 def own_box(c: Context) -> mailbox.Box:

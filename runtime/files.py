@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writing files whole or not at all. Only what writes tensors imports torch and safetensors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from typing import TYPE_CHECKING
 
 from flymono.specs.findings import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 
 class WriteError(UserError):
@@ -77,6 +77,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def save_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
     """A safetensors file, whole or not at all; WriteError, also where the library has an error of its own."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     with atomic_path(path) as temporary:
         try:
             save_file(tensors, temporary, metadata=metadata)

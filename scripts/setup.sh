@@ -59,5 +59,5 @@ say "== torch, pinned and first: a later version brings gigabytes of GPU librari
 # shellcheck disable=SC2086
 pip install -c constraints.txt ${TORCH_ARGS:-} torch
 say "== flymono and everything else; compiles the emulator core"
-pip install -c constraints.txt --build-constraint constraints.txt --group dev -e .
+pip install -c constraints.txt --build-constraint constraints.txt --group dev -e ".[all]"
 say "== done: $VENV/bin/flymono doctor tells what works here"

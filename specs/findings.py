@@ -222,6 +222,8 @@ class Code(Enum):
     BUILD_INDEX = Rule(
         "index builds at ratio {ratio}: {model} has no index source layer of it", "use one of {choices}"
     )
+    UNKNOWN_WIDTHS = Rule("no widths are named `{name}`", "{hint}")
+    UNUSED_WIDTHS = Rule("no group has widths `{name}`", "name them as a group's rows, or remove them")
     BUILD_TWICE = Rule("build {id} is already listed at line {line}", "remove it from one of the groups")
     NO_STRATEGY = Rule(
         "{arch} has no FP8 matrix instruction, which every {kernel} build needs",

@@ -322,9 +322,10 @@ class BuildGroup(Spec):
     """A product of build parameters: every combination is a shipped build. What a kernel does not depend on
     is left at its default (attention's part of an FFN launch, fold and window of K2)."""
 
+    kernel: Literal["k1", "k2", "ffn", "keylist"]
     arch: str
     tp: tuple[Count, ...]
-    rows: tuple[Count, ...]
+    rows: Annotated[str | tuple[Count, ...], Field(description="a name of `widths`, or the row counts")]
     ratio: tuple[int, ...] = (2,)
     fold: tuple[bool, ...] = (True,)
     index: tuple[bool, ...] = (False,)
@@ -335,14 +336,18 @@ class BuildGroup(Spec):
 
 
 class BuildSpec(Spec):
-    """The shipped matrix of one kernel."""
+    """The shipped matrix of one model. `widths` are lists of rows that groups share, each written once."""
 
     schema_version: Literal[1]
     kind: Literal["build"]
     name: str
-    kernel: Literal["k1", "k2", "ffn", "keylist"]
     model: str
+    widths: dict[str, tuple[Count, ...]] = {}
     groups: tuple[BuildGroup, ...]
+
+    def rows_of(self, group: BuildGroup) -> tuple[int, ...]:
+        """The row counts of a group; none where it names widths that are not stated (a finding says so)."""
+        return self.widths.get(group.rows, ()) if isinstance(group.rows, str) else group.rows
 
 
 # ---------------------------------------------------------------- numerics

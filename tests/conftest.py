@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from flymono.runtime.heap import keep_heap
+
 if TYPE_CHECKING:
     from flymono.gen.compiler import Compiler
     from flymono.gen.store import Store
@@ -21,6 +23,11 @@ settings.register_profile(
     "flymono", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("flymono")
+
+
+def pytest_configure() -> None:
+    """Half of the processor time of the layers' tests was the kernel's, clearing pages."""
+    keep_heap()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,6 +19,8 @@ from .control import (
     end_program,
     fresh,
     keep_order,
+    late_argument,
+    leave_to,
     memory_changes,
     opaque,
     sleep,
@@ -40,6 +42,7 @@ from .memory import (
     lds_load,
     lds_or,
     lds_store,
+    load_now,
     ticket,
 )
 from .values import undef
@@ -108,6 +111,7 @@ __all__ = [
     "global_store",
     "keep_order",
     "lane_swap",
+    "late_argument",
     "ldexp",
     "ldexp_one",
     "lds_block",
@@ -115,6 +119,8 @@ __all__ = [
     "lds_load",
     "lds_or",
     "lds_store",
+    "leave_to",
+    "load_now",
     "log2",
     "lowest_bit",
     "max_plain",

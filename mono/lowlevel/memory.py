@@ -58,6 +58,13 @@ def global_store(base: Any, offset: Any, value: Any, size: int = 4) -> None:
     _llvm.StoreOp(data, _pointer(base.ir_value(), 1, offset), alignment=size * count)
 
 
+def load_now(base: Any, offset: int = 0) -> Any:
+    """The word at ``base`` + ``offset`` as every GPU and the host see it now. Its address is in vector
+    registers."""
+    text = f"global_load_dword $0, $1, off offset:{offset} sc0 sc1\n\ts_waitcnt vmcnt(0)"
+    return Int32(_llvm.inline_asm(i32(0).type, [raw(base)], text, "=&v,v,~{memory}", has_side_effects=True))
+
+
 def lds_block(nbytes: int) -> Any:
     """The kernel's one LDS block; stages overlay it at the offsets of the plan's map."""
     return fx.SharedAllocator().allocate(nbytes, 16).peek().ptr.llvm_ptr

@@ -261,7 +261,8 @@ class EmulatedGpu:
         return opened
 
     def load(self, code: bytes, kernel: str) -> EmulatedFunction:
-        """A kernel of a code object. Raises GpuError inside a capture, and for code that is none, has not this
+        """A kernel of a code object. Raises GpuError inside a capture, and for code that is none, has not
+        this
         kernel or is another arch's."""
         self._refuse_in_capture(f"loading {kernel}")
         try:

@@ -169,9 +169,10 @@ def _touched(launch: Launch) -> Iterator[Touched]:
     for name, value in launch.arguments:
         if isinstance(value, torch.Tensor) and value.numel():
             written, regions = name in launch.writable, launch.regions.get(name, ())
-            yield Touched(name, value.data_ptr(), value.nbytes, written, False, regions)
+            yield Touched(name, value.data_ptr(), value.nbytes, written, regions=regions)
     for name, value in launch.shared.items():
-        yield Touched(name, value.data_ptr(), value.nbytes, True, True, launch.regions.get(name, ()))
+        regions = launch.regions.get(name, ())
+        yield Touched(name, value.data_ptr(), value.nbytes, True, shared=True, regions=regions)
 
 
 def _prepared(launch: Launch, codes: dict[bytes, CodeObject]) -> Prepared:

@@ -6,14 +6,15 @@ Invariants
  - Memory is zero when it is given, and its address does not change until it is freed.
  - Inside a capture launches are recorded and not run; whatever would allocate, map or load there is a
    `GpuError` that says so. What a replay reads is what memory holds then.
- - Tensors are on `torch_device`, where torch's own allocator gives memory to outputs: that is allowed inside a
+ - Tensors are on `torch_device`, where torch's own allocator gives memory to outputs: that is allowed inside
+   a
    capture (a graph keeps it).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -21,7 +22,8 @@ from flymono.runtime.devices.base import Touched
 from flymono.specs.findings import UserError
 
 MemoryKind = Literal["device", "peer", "pinned"]
-"""On the GPU; on the GPU, uncached, for other ranks to write; on the host, which may read it without a sync."""
+"""On the GPU; on the GPU, uncached, for other ranks to write; on the host, which may read it without a
+sync."""
 
 
 class GpuError(UserError):
@@ -97,12 +99,12 @@ class Gpu(Protocol):
         ...
 
     def launch(
-        self, function: Function, grid: int, block: int, kernarg: bytes | bytearray | memoryview, stream: int,
+        self, function: Any, grid: int, block: int, kernarg: bytes | bytearray | memoryview, stream: int,
         buffers: Callable[[], Sequence[Touched]],
     ) -> None:  # fmt: skip
-        """Queue `grid` workgroups of `block` lanes. `buffers()` names what the kernel may touch: devices that
-        check call it before they return, and keep what it gives alive until the kernel has run; others do
-        not call it."""
+        """Queue `grid` workgroups of `block` lanes of a `Function` that this GPU has loaded. `buffers()` names
+        what the kernel may touch: devices that check call it before they return, and keep what it gives alive
+        until the kernel has run; others do not call it."""
         ...
 
     def in_order(self, call: Callable[[], object]) -> None:

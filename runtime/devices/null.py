@@ -70,8 +70,8 @@ class NullGpu:
         return NullFunction(kernel)
 
     def launch(
-        self, function: NullFunction, grid: int, block: int, kernarg: bytes | bytearray | memoryview, stream: int,
-        buffers: Callable[[], Sequence[Touched]],
+        self, function: NullFunction, grid: int, block: int, kernarg: bytes | bytearray | memoryview,
+        stream: int, buffers: Callable[[], Sequence[Touched]],
     ) -> None:  # fmt: skip
         """Count it."""
         self.launches += 1

@@ -18,8 +18,9 @@ from .keylist import KeyListPlan
 from .keys import BadBuildId, BuildKey
 from .layer import LayerPlan, plan_layer
 from .planner import plan_ffn, plan_k1, plan_k2, plan_of
-from .support import Routing, SpecSet, key_reasons, nearest, routing_reasons
-from .unsupported import Code, Reason, Unsupported
+from .shipped import at_widths, is_draft, shipped
+from .support import Routing, SpecSet, key_reasons, model_of, nearest, routing_reasons
+from .unsupported import Class, Code, Phase, Reason, ReasonCode, Unsupported
 from .width import WidthReport, width_report
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Argument",
     "BadBuildId",
     "BuildKey",
+    "Class",
     "Code",
     "Deployed",
     "FfnPlan",
@@ -35,14 +37,19 @@ __all__ = [
     "KernelPlan",
     "KeyListPlan",
     "LayerPlan",
+    "Phase",
     "Reason",
+    "ReasonCode",
     "Routing",
     "SpecSet",
     "Unsupported",
     "WidthReport",
+    "at_widths",
     "check_deployment",
     "deployment_reasons",
+    "is_draft",
     "key_reasons",
+    "model_of",
     "nearest",
     "plan_ffn",
     "plan_k1",
@@ -51,6 +58,7 @@ __all__ = [
     "plan_of",
     "refusal_json",
     "routing_reasons",
+    "shipped",
     "to_data",
     "to_json",
     "width_report",

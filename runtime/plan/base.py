@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .abi import Abi
 from .cost import Cost
 from .dims import Dims
+from .faults import FaultWords, build_code
 from .handoff import blocked, programs_of
 from .keys import BuildKey
 from .lds import LdsMap
@@ -43,6 +44,7 @@ class KernelPlan:
     scratch: Scratch
     tags: Tags
     epoch: EpochWords
+    fault: FaultWords
     abi: Abi
     cost: Cost
 
@@ -63,6 +65,11 @@ class KernelPlan:
     def tag(self) -> TagRule:
         """The tag of this launch; the FFN launch has K2's."""
         return self.tags["k1" if self.key.kind == "k1" else "k2"]
+
+    @property
+    def code(self) -> int:
+        """How a fault head names the build; the kernels that share nothing have none."""
+        return build_code(self.key) if self.sites else 0
 
     @property
     def ends_epoch(self) -> bool:

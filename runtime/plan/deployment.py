@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .layer import kind_of, plan_layer
+from ...specs.schema import ModelSpec
+from .layer import LayerKind, kind_of, plan_layer
 from .support import Routing, SpecSet, model_of, routing_reasons
 from .unsupported import Code, Reason, Unsupported
 
@@ -43,11 +44,16 @@ def deployment_reasons(
     model = model_of(specs, prefix)
     if model is None:
         return reasons, near
-    reasons += _format_reasons(found)
     try:
         kind = kind_of(model, layer)
     except Unsupported:
-        return reasons, near  # plan_layer's reasons say so
+        return reasons + _format_reasons(found), near  # plan_layer's reasons say that there is no such layer
+    return list(dict.fromkeys(reasons + found_reasons(model, kind, found))), near
+
+
+def found_reasons(model: ModelSpec, kind: LayerKind, found: Deployed) -> list[Reason]:
+    """Every difference between a host's layer as `found` and the model spec's layer of that number."""
+    reasons = _format_reasons(found)
     if found.routing is not None:
         reasons += routing_reasons(model, found.routing, draft=kind.draft)
     pairs = (
@@ -56,12 +62,11 @@ def deployment_reasons(
         ("the width of its window lists", found.window, kind.window, Code.WINDOW_UNKNOWN),
     )
     fix = "leave the layer to its host, or take a model spec that says so"
-    reasons += [
-        Reason(code, f"layer {layer}, {what}: {got}, {model.name} has {want}", fix)
+    return reasons + [
+        Reason(code, f"layer {kind.layer}, {what}: {got}, {model.name} has {want}", fix)
         for what, got, want, code in pairs
         if got is not None and got != want
     ]
-    return list(dict.fromkeys(reasons)), near
 
 
 def _format_reasons(found: Deployed) -> list[Reason]:

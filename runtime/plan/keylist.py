@@ -13,6 +13,7 @@ from .abi import RUNTIME, Row, abi_of
 from .base import KernelPlan, checked, plan_faults
 from .cost import cost_of
 from .dims import Dims, dims_of
+from .faults import fault_words
 from .keys import BuildKey
 from .lds import WAVES, LdsMap
 from .passes import passes_of
@@ -52,6 +53,7 @@ def make_keylist(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthR
         scratch=nothing,
         tags=tags_of(),
         epoch=epoch_words(rows),
+        fault=fault_words(),
         abi=abi,
         cost=cost_of(arch, traffic, (), (), nothing, 0, 0),
     )

@@ -110,9 +110,10 @@ def layer_keys(model: ModelSpec, arch: ArchSpec, tp: int, rows: int, layer: int)
 def plan_layer(specs: SpecSet, arch: str, tp: int, rows: int, layer: int, prefix: str = "dsv41") -> LayerPlan:
     """The plans of a layer's launches; Unsupported with the reasons of every launch that has none."""
     model, spec = model_of(specs, prefix), specs.arch.get(arch)
-    if model is None or spec is None:
-        plan_of(specs, BuildKey("k1", arch, tp, rows, model=prefix))  # refuses, with its reasons
-        raise AssertionError("an unknown model or arch has no plan")
+    there = model is not None and 0 <= layer < len(model.topology.compress_ratios)
+    if model is None or spec is None or not there:
+        _refuse_layer(specs, BuildKey("k1", arch, tp, rows, model=prefix), model, layer)
+        raise AssertionError("an unknown model, arch or layer has no plan")
     plans, reasons = list[KernelPlan](), list[Reason]()
     near: str | None = None
     for key in layer_keys(model, spec, tp, rows, layer):
@@ -125,6 +126,22 @@ def plan_layer(specs: SpecSet, arch: str, tp: int, rows: int, layer: int, prefix
         name = f"layer {layer} of {model.name} on {arch} TP{tp}, {rows} rows"
         raise Unsupported(name, tuple(dict.fromkeys(reasons)), near)
     return LayerPlan(kind_of(model, layer), tuple(plans))
+
+
+def _refuse_layer(specs: SpecSet, key: BuildKey, model: ModelSpec | None, layer: int) -> None:
+    """Unsupported with what is wrong with the layer's number beside what is wrong with any launch."""
+    reasons, near = list[Reason](), None
+    try:
+        if model is not None:
+            kind_of(model, layer)
+    except Unsupported as refused:
+        reasons += refused.reasons
+    try:
+        plan_of(specs, key)
+    except Unsupported as refused:
+        reasons, near = reasons + list(refused.reasons), refused.nearest
+    if reasons:
+        raise Unsupported(f"layer {layer} on {key.arch} TP{key.tp}, {key.rows} rows", tuple(reasons), near)
 
 
 def occupancy(stage: Stage, columns: int) -> list[int]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ...specs.schema import ArchSpec, ModelSpec
 from .dims import Dims, dims_of
+from .faults import MARK_BYTES
 from .ffn.regions import ffn_regions, peer_regions
 from .ffn.shape import FfnShape, shape_of
 from .k1.regions import k1_regions
@@ -31,10 +32,11 @@ PARITIES = 2
 
 @dataclass(frozen=True)
 class Peer:
-    """The peer buffer: two halves, taken in turn by epochs. `regions` lie in a half, at this step's rows; a
-    half is allocated for the widest step."""
+    """The peer buffer: the mark of a fault, then two halves, taken in turn by epochs. `regions` lie in a
+    half, at this step's rows; a half is allocated for the widest step."""
 
     regions: Scratch
+    mark_bytes: int
     half_bytes: int
     total: int
     pushed: int  # bytes that a rank stores into all peer buffers in one launch, its own included
@@ -44,6 +46,20 @@ class Peer:
     def __getitem__(self, name: str) -> Region:
         """The region `name` of a half."""
         return self.regions[name]
+
+    @property
+    def attn_at(self) -> int:
+        """Offset of `attn` from `mark_bytes` in front of a half, as kernels count."""
+        return self.mark_bytes + self["attn"].offset
+
+    @property
+    def ffn_at(self) -> int:
+        """The same of `ffn`."""
+        return self.mark_bytes + self["ffn"].offset
+
+    def half_at(self, epoch: int) -> int:
+        """Offset of the half that `epoch` uses."""
+        return self.mark_bytes + epoch % PARITIES * self.half_bytes
 
 
 def is_draft(model: ModelSpec, key: BuildKey) -> bool:
@@ -84,8 +100,9 @@ def peer_of(d: Dims, rows: int, limit: int) -> Peer:
     half, regions = lay_out(peer_regions(d, limit)).total, lay_out(peer_regions(d, rows))
     return Peer(
         regions=regions,
+        mark_bytes=MARK_BYTES,
         half_bytes=half,
-        total=PARITIES * half,
+        total=MARK_BYTES + PARITIES * half,
         pushed=sum(r.bytes for r in regions.regions),
         parity="epoch mod 2",
         why="a rank can be one launch pair ahead of a peer that still reads, never two: each sum waits for "

@@ -10,6 +10,7 @@ from ...specs.schema import ArchSpec, ModelSpec
 from .dims import dims_of, shape_reasons
 from .ffn.limits import expert_reasons
 from .ffn.regions import ffn_regions
+from .k2.limits import attention_reasons
 from .keys import DEFAULT_RATIO, WITHOUT_RATIO, BuildKey
 from .layout import ffn_shape, fits, layer_layout
 from .unsupported import Code, Reason, Unsupported
@@ -77,10 +78,11 @@ def key_reasons(specs: SpecSet, key: BuildKey) -> list[Reason]:
 
 
 def _expert_reasons(model: ModelSpec, arch: ArchSpec, key: BuildKey) -> list[Reason]:
-    """What the FFN half is not built for, where a build has one and can have a plan at all."""
+    """What K2's halves are not built for, where a build has them and can have a plan at all."""
     if key.kind not in ("k2", "ffn") or key.tp not in arch.tp or layer_reasons(model, arch):
         return []
-    return expert_reasons(model, arch, key.tp)
+    own = attention_reasons(model) if key.kind == "k2" else []
+    return own + expert_reasons(model, arch, key.tp)
 
 
 @dataclass(frozen=True)

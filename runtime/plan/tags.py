@@ -42,11 +42,11 @@ class Tags:
 
 @dataclass(frozen=True)
 class EpochWords:
-    """int32 words of the epoch buffer: the epoch, the record of a wait that gave up (two words: where, and
-    the oldest tag seen), a mark a workgroup, two rings of counters for K2."""
+    """int32 words of the epoch buffer: the epoch, behind it `stop` (not 0 once a wait has given up: launches
+    return at once), a mark a workgroup, two rings of counters for K2."""
 
     epoch: int
-    fault: int
+    stop: int
     marks: int
     ug_counters: int
     down_counters: int
@@ -55,6 +55,14 @@ class EpochWords:
     clear_ahead: int  # epoch e clears counter (e + clear_ahead) mod ring
 
 
+DRAIN_EPOCH = 1 << 29
+"""A runner that has reached this epoch drains its launches, zeroes scratch, peer buffers and epoch words of
+all ranks, and goes on from epoch 0; captured graphs stay valid.
+
+Tags repeat after 2^31 - 1 epochs: a pair that was last written so long ago would then be believed. And as the
+signed numbers in which a wait looks for the oldest one, tags keep their order below 2^30. 2^29 leaves half of
+that, since the host sees epochs late, once a step, and agrees with the other ranks before it acts. 2^29
+epochs are 13 million steps of 40 layers: more than a day at 100 steps a second."""
 COUNTER_RING = 256
 """Counter slots of K2's queues: one a launch pair, cleared half a ring ahead."""
 
@@ -71,11 +79,11 @@ def tags_of() -> Tags:
 
 
 def epoch_words(grid: int) -> EpochWords:
-    """The epoch buffer of a grid: word 1 is free, marks start at word 4."""
+    """The epoch buffer of a grid: epoch and `stop` are read by one load, marks start at word 4."""
     counters = align_up(4 + grid, 64)
     return EpochWords(
         epoch=0,
-        fault=2,
+        stop=1,
         marks=4,
         ug_counters=counters,
         down_counters=counters + COUNTER_RING,

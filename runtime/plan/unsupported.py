@@ -1,9 +1,11 @@
-"""Refusals of the plan: every reason at once, from one catalogue of codes.
+"""Refusals of the plan: every reason at once, from catalogues of codes.
 
 Invariants
  - A refusal is an answer: `Unsupported` carries all reasons that can be known and, where one exists,
    the nearest key that the plan accepts.
- - A code's meaning never changes; the docs page of refusals is made from `Code`.
+ - A code's meaning never changes; the docs page of refusals is made from `Code` (of builds) and
+   `layers.codes.ServeCode` (of servers and steps).
+ - Every code says when it can be known (`phase`) and what a server does about it (`klass`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,49 @@ from enum import StrEnum
 from ...specs.findings import UserError
 
 
-class Code(StrEnum):
+class Phase(StrEnum):
+    """When a server can know a reason: from its configuration, its loaded weights, its bound caches and
+    peer memory, or a step's metadata."""
+
+    CONFIG = "config"
+    WEIGHTS = "weights"
+    CACHES = "caches"
+    STEP = "step"
+
+
+class Class(StrEnum):
+    """What a server does about a reason.
+
+    STOP: it does not start (a lenient one runs the host's path instead). STOCK: the layer runs the host's
+    path. FFN: the host's attention, then our FFN launch. STEP: this step runs the host's path.
+    """
+
+    STOP = "STOP"
+    STOCK = "STOCK"
+    FFN = "FFN"
+    STEP = "STEP"
+
+
+class ReasonCode(StrEnum):
+    """What every enum of codes answers; it has no members of its own."""
+
+    @property
+    def about(self) -> str:
+        """One sentence for the docs page."""
+        raise NotImplementedError
+
+    @property
+    def phase(self) -> Phase:
+        """When the reason can be known."""
+        raise NotImplementedError
+
+    @property
+    def klass(self) -> Class:
+        """What a server does about it."""
+        raise NotImplementedError
+
+
+class Code(ReasonCode):
     """Why a build or a spec cannot be planned; `about` explains each code in one sentence."""
 
     KIND_UNKNOWN = "kind-unknown"
@@ -46,6 +90,15 @@ class Code(StrEnum):
         """One sentence for the docs page."""
         return _ABOUT[self]
 
+    @property
+    def phase(self) -> Phase:
+        return Phase.STEP if self is Code.ROWS_OUT_OF_RANGE else Phase.CONFIG
+
+    @property
+    def klass(self) -> Class:
+        """A build that no GPU of the arch can have stops a server; what one layer is costs that layer."""
+        return _KLASS.get(self, Class.STOP)
+
 
 _ABOUT = {
     Code.KIND_UNKNOWN: "The plan knows no kernel of that kind.",
@@ -74,11 +127,27 @@ _ABOUT = {
 }
 
 
+_KLASS = {
+    Code.ROWS_OUT_OF_RANGE: Class.STEP,
+    # of the attention half alone: the FFN launch does not depend on it
+    Code.RATIO_UNKNOWN: Class.FFN,
+    Code.WINDOW_UNKNOWN: Class.FFN,
+    Code.WINDOW_NEEDS_RATIO_0: Class.FFN,
+    Code.LAYER_KIND_UNKNOWN: Class.FFN,
+    Code.DRAFT_UNKNOWN: Class.FFN,
+    Code.NOT_OF_THIS_KIND: Class.FFN,
+    Code.KV_DTYPE_UNKNOWN: Class.FFN,
+    # of the FFN half, which both launches have
+    Code.ROUTING_UNKNOWN: Class.STOCK,
+    Code.LAYOUT_MISFIT: Class.STOCK,
+}
+
+
 @dataclass(frozen=True)
 class Reason:
     """One reason of a refusal: what is wrong, with the numbers, and what to do about it."""
 
-    code: Code
+    code: ReasonCode
     text: str
     fix: str
 

@@ -28,7 +28,7 @@ GROUPS = {
     "activations": "part pend res_in post_in comb_in pre_in q normed_out qr_out "
     "res_out post_out comb_out pre_out out",
     "scratch": "scratch",
-    "epoch, peers": "epoch peers tl",
+    "epoch, peers": "epoch fault peers tl",
 }
 """Launch arguments that a reader thinks of together, by ABI name."""
 

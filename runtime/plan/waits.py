@@ -1,10 +1,9 @@
-"""Wait sites of a launch: who waits for whom, on which region, and when a wait gives up (attention.md 5.7,
-5.9).
+"""Wait sites of a launch: who waits for whom, and on which region (attention.md 5.7, 5.9).
 
 Invariants
  - A site's consumer comes after its producer in program order. With every workgroup resident and walking
    the stages in the same order, no cycle of waits can form.
- - A wait is bounded: past `limit` polls the kernel records the site and leaves: a lost hand-off has a name.
+ - A wait is bounded by the launch argument `bound` (`faults.py`): a lost hand-off has a name.
 """
 
 from __future__ import annotations
@@ -13,18 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...specs.schema import ArchSpec
-from .arith import cdiv, ceil_pow2
+from .faults import MOST_SITES
 from .placement import Stage
 
 Space = Literal["scratch", "peer", "epoch"]
 """Which buffer a region lies in."""
 BATCH = 12
 """Loads (of one or two pairs) that one poll batch may hold: bounds live registers (attention.md 5.7)."""
-GIVE_UP_SECONDS = 10
-"""How long a wait lasts at least before it gives up; a layer takes some 100 microseconds."""
-SLEEP_CLOCKS = 64
-"""Clocks that `s_sleep 1` takes between two polls."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ class Site:
     threads: int
     load_pairs: int  # adjacent pairs (or flags) of one load: 2 where a lane owns even columns
     batches: tuple[int, ...]  # loads of each poll batch of one lane
-    limit: int  # polls of one batch before the wait gives up; a test may take the hand-off out with 0
+    hold: int  # 1: it waits. Tests take hand-offs out with other numbers (mono/mailbox.py)
     all_tasks: bool  # waits for every task of the producer (every K1 site does)
     space: Space = "scratch"  # where the region lies
     ranks: int = 1  # ranks whose tasks are awaited
@@ -49,7 +43,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A site before it has an id and a limit; fields as in `Site`."""
+    """A site before it has an id; fields as in `Site`."""
 
     name: str
     stage: str
@@ -65,9 +59,9 @@ class Wanted:
     ranks: int = 1
 
 
-def numbered(wanted: Sequence[Wanted], arch: ArchSpec) -> tuple[Site, ...]:
+def numbered(wanted: Sequence[Wanted]) -> tuple[Site, ...]:
     """Sites in program order; ids start at 1, since 0 means no site."""
-    limit = poll_limit(arch)
+    assert len(wanted) <= MOST_SITES
     return tuple(
         Site(
             i + 1,
@@ -80,19 +74,13 @@ def numbered(wanted: Sequence[Wanted], arch: ArchSpec) -> tuple[Site, ...]:
             w.threads,
             w.load_pairs,
             w.batches,
-            limit,
+            1,
             w.all_tasks,
             w.space,
             w.ranks,
         )
         for i, w in enumerate(wanted)
     )
-
-
-def poll_limit(arch: ArchSpec) -> int:
-    """Polls that take at least `GIVE_UP_SECONDS`: a poll is a load past L2 and a sleep."""
-    sleep_ns = SLEEP_CLOCKS * 1000 // int(arch.memory.clock_mhz.value)
-    return ceil_pow2(cdiv(GIVE_UP_SECONDS * 10**9, int(arch.memory.mall_latency.value) + sleep_ns))
 
 
 def batches_of(loads: int) -> tuple[int, ...]:

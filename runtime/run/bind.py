@@ -21,7 +21,7 @@ from flymono.runtime.plan.abi import Argument
 from flymono.specs.findings import UserError
 
 UNWRITTEN = 0xCB
-RUNNERS = ("scratch", "epoch")
+RUNNERS = ("scratch", "epoch", "fault")
 """Buffers that are written, and that mean something before a launch."""
 
 DTYPES: Mapping[str, torch.dtype] = {

@@ -17,6 +17,7 @@ from flymono.reference.weights import K1Weights
 from flymono.runtime.plan import K1Plan
 from flymono.runtime.run import folder
 from flymono.runtime.run.bind import DTYPES
+from flymono.runtime.step import check_step
 
 _PUBLISHED = "published."
 
@@ -45,7 +46,7 @@ def restore(plan: K1Plan, saved: folder.Saved) -> tuple[K1Case, K1Weights]:
 
 def restore_case(plan: K1Plan, saved: folder.Saved, also: Mapping[str, str] | None = None) -> K1Case:
     """The case of a folder. FolderError lists everything that is missing or wrong, in the values `also`
-    ({argument: stored name}) too."""
+    ({argument: stored name}) too, StepError what the launch would read out of bounds."""
     key = plan.key
     stated = {
         "rows": key.rows, "tp": key.tp, "ratio": key.ratio, "fold": key.fold, "index": key.index,
@@ -61,6 +62,7 @@ def restore_case(plan: K1Plan, saved: folder.Saved, also: Mapping[str, str] | No
         if stored in saved.values and (fault := _fault(plan, name, saved.values[stored]))
     ]
     refuse(key.id, faults or _geometry(plan, saved))
+    check_step(plan, saved.values)  # what a launch would refuse is told before anything is compiled
     return K1Case(**stated, **{n: saved.values[n] for n in names})  # type: ignore[arg-type]
 
 

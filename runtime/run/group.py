@@ -18,13 +18,15 @@ from torch import Tensor
 from flymono.gen.store import Artefact
 from flymono.runtime.devices.base import Counters, Device
 from flymono.runtime.plan import FfnPlan, K2Plan, KernelPlan
+from flymono.runtime.plan.faults import BOUND
 from flymono.runtime.plan.layout import fits
 from flymono.runtime.plan.scratch import Region, Scratch
 from flymono.runtime.run.bind import Bound, bind, to_launch
+from flymono.runtime.runner.faults import FaultReport, fault_report
 from flymono.runtime.step import check_step
 
 EPOCH = 3  # of a single run: both halves of the peer buffer have been used
-_NOT_OUTPUTS = frozenset({"scratch", "epoch", "tl"})
+_NOT_OUTPUTS = frozenset({"scratch", "epoch", "fault", "tl"})
 
 Given = Mapping[str, Tensor | int]
 
@@ -68,13 +70,15 @@ class Kernel:
 @dataclass(frozen=True)
 class Group:
     """The buffers of all ranks, and the layout that the scratch was made for. `peer` is empty where no launch
-    pushes."""
+    pushes. `bound`: ticks that a wait of each rank may last."""
 
     layout: Scratch
     scratch: tuple[Tensor, ...]
     epoch: tuple[Tensor, ...]
     peer: tuple[Tensor, ...]
     table: Tensor
+    fault: tuple[Tensor, ...]
+    bound: tuple[int, ...]
 
     @classmethod
     def of(cls, plans: Sequence[KernelPlan], ranks: int, epoch: int = EPOCH, seed: int = 0) -> Group:
@@ -85,11 +89,14 @@ class Group:
         return cls(
             plans[-1].scratch, tuple(used_scratch(plans, epoch, seed + r) for r in range(ranks)),
             tuple(epoch_buffer(plans[-1], epoch, seed + r) for r in range(ranks)), peer, table,
+            tuple(torch.zeros(plans[-1].fault.words, dtype=torch.int32) for _ in range(ranks)),
+            (BOUND,) * ranks,
         )  # fmt: skip
 
     def arguments(self, rank: int) -> dict[str, Tensor | int]:
         """The runner's arguments of a rank."""
         own: dict[str, Tensor | int] = {"scratch": self.scratch[rank], "epoch": self.epoch[rank]}
+        own |= {"fault": self.fault[rank], "bound": self.bound[rank]}
         if self.peer:
             own |= {"sym": self.peer[rank].data_ptr(), "peers": self.table, "rank": rank}
         return own
@@ -98,11 +105,10 @@ class Group:
         """The epoch that a rank's next launch takes."""
         return int(self.epoch[rank][0])
 
-    def faults(self, plan: KernelPlan) -> dict[int, tuple[int, int]]:
-        """Ranks with a fault record: where a wait gave up, and the oldest tag that it saw."""
-        at = plan.epoch.fault
-        words = {r: tuple(int(v) & 0xFFFFFFFF for v in e[at : at + 2]) for r, e in enumerate(self.epoch)}
-        return {r: (w[0], w[1]) for r, w in words.items() if any(w)}
+    def faults(self, plans: Sequence[KernelPlan]) -> tuple[FaultReport, ...]:
+        """What the ranks with a fault have left; `plans`: what may have been launched."""
+        found = (fault_report(rank, words.tolist(), plans) for rank, words in enumerate(self.fault))
+        return tuple(one for one in found if one is not None)
 
     def launch(
         self, device: Device, kernels: Sequence[Kernel], checked: bool = True
@@ -137,7 +143,7 @@ class Group:
     ) -> Launched:
         half = None
         if isinstance(plan, K2Plan | FfnPlan):
-            half = self.peer[rank][(epoch & 1) * plan.peer.half_bytes :][: plan.peer.half_bytes]
+            half = self.peer[rank][plan.peer.half_at(epoch) :][: plan.peer.half_bytes]
         return Launched(bound, counters, plan.tag.at(epoch), half)
 
 
@@ -173,9 +179,10 @@ def used_peer(plan: K2Plan | FfnPlan, epoch: int, seed: int) -> Tensor:
     if epoch < 2:
         return torch.zeros(plan.peer.total, dtype=torch.uint8)
     words = _noise(plan.peer.total // 4, seed)
+    words[: plan.peer.mark_bytes // 4] = 0
     for before in (1, 2):
         half = plan.peer.half_bytes // 4
-        at = ((epoch - before) & 1) * half
+        at = plan.peer.half_at(epoch - before) // 4
         words[at + 1 : at + half : 2] = plan.tag.at(epoch - before)
     return words.view(torch.uint8)
 

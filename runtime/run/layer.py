@@ -215,11 +215,5 @@ class LaunchFault(UserError):
 
 def refuse_faults(group: Group, plan: KernelPlan) -> None:
     """LaunchFault that names every rank and wait that gave up."""
-    sites = {s.id: s for s in plan.sites}
-    lines = []
-    for rank, (where, seen) in group.faults(plan).items():
-        site = sites.get(where & 0xFF)
-        name = f"{site.stage} waits for {site.region} of {site.producer}" if site else f"wait {where & 0xFF}"
-        lines.append(f"rank {rank}, workgroup {where >> 8 & 0xFFF}: {name}; it saw tag {seen}")
-    if lines:
-        raise LaunchFault(f"{plan.key.id}: a wait gave up:\n  " + "\n  ".join(lines))
+    if reports := group.faults([plan]):
+        raise LaunchFault("\n".join(one.render() for one in reports))

@@ -22,7 +22,13 @@ from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
 from flymono.runtime.run.group import Given, Group, Kernel
 from flymono.runtime.run.layer import Layer, run_layer
-from flymono.runtime.run.layer_options import LayerOptions, check_folder, check_options, ffn_key
+from flymono.runtime.run.layer_options import (
+    LayerOptions,
+    check_chain,
+    check_folder,
+    check_options,
+    ffn_key,
+)
 from flymono.runtime.run.result import RunResult
 from flymono.runtime.run.results import result_of
 from flymono.runtime.run.steps import Steps
@@ -137,9 +143,10 @@ def _first(options: LayerOptions, specs: Specs) -> Layer:
         return prepare_layer(options, specs)
     saved, model = folder.load(options.inputs), the_model(specs)
     key, number = BuildKey.parse(saved.build), saved.facts.get("layer", -1)
-    check_folder(options, key)
     check_all(
+        lambda: check_folder(options, key),
         lambda: check_surroundings(options, specs),
+        lambda: check_chain(options, model, number),
         lambda: plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix),
     )
     plan = plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix)

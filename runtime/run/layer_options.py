@@ -32,6 +32,7 @@ class LayerOptions(RunOptions):
     steps: int = 1
     draft: bool = False
     contexts: tuple[int, ...] = ()
+    not_contexts: tuple[str, ...] = ()  # what --contexts has and is no length, to be told beside all else
     padded: int | None = None
 
     def tp_of(self, specs: Specs) -> int:
@@ -46,14 +47,11 @@ class LayerOptions(RunOptions):
         return model.topology.layers if self.draft else DEFAULT_LAYER
 
 
-def parse_contexts(text: str) -> tuple[int, ...]:
-    """Context lengths from "1,130,4000". Raises UserError that names what is no length."""
+def parse_contexts(text: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """(context lengths, what is no length) of "1,130,4000"."""
     parts = [p.strip() for p in text.split(",") if p.strip()]
-    wrong = [p for p in parts if not p.isdigit() or int(p) < 1]
-    if wrong:
-        raise UserError(f"contexts {', '.join(map(repr, wrong))}: a context is a number of tokens from 1 on",
-                        fix="give them as --contexts 1,130,4000")  # fmt: skip
-    return tuple(int(p) for p in parts)
+    wrong = [p for p in parts if not (p.isascii() and p.isdigit()) or int(p) < 1]
+    return tuple(int(p) for p in parts if p not in wrong), tuple(wrong)
 
 
 def ffn_key(options: LayerOptions, specs: Specs) -> BuildKey:
@@ -67,7 +65,7 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
     """Raise everything that is wrong; `kind` is what runs, `layer` or `ffn`."""
     model = the_model(specs)
     checks: list[Callable[[], object]] = [lambda: check_surroundings(options, specs)]
-    checks += [lambda: _step(options, model)]
+    checks += [lambda: _step(options, model), lambda: _contexts(options), lambda: _mixture(options, model)]
     layer, last = options.layer_of(model), len(model.topology.compress_ratios) - 1
     there = 0 <= layer <= last
     checks.append(lambda: _exists(layer, model))
@@ -76,7 +74,7 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
         numbers = range(layer, min(layer + max(options.chain, 1), last + 1)) if there else (DEFAULT_LAYER,)
         for number in numbers:
             checks.append(lambda n=number: plan_layer(specs, options.arch, tp, options.rows, n, model.prefix))  # type: ignore[misc]
-        checks.append(lambda: _chained(model, layer, options.chain))
+        checks.append(lambda: check_chain(options, model, layer))
     else:
         checks.append(lambda: plan_of(specs, ffn_key(options, specs)))
     if there and options.weights is not None:
@@ -95,6 +93,8 @@ def _exists(layer: int, model: ModelSpec) -> None:
 def _chained(model: ModelSpec, first: int, count: int) -> None:
     """Layers in a row read one compressed cache and fold one another's output in."""
     ratios, engram = model.topology.compress_ratios, model.topology.engram_layers
+    if first < 0:
+        return  # no layer, which is told by itself
     found = []
     for n in range(first + 1, min(first + count, len(ratios))):
         if kv_source(model, n) != kv_source(model, first) or ratios[n] != ratios[first]:
@@ -108,6 +108,32 @@ def _chained(model: ModelSpec, first: int, count: int) -> None:
                         fix="start at a source layer, for example --layer 2 --chain 3")  # fmt: skip
 
 
+def _contexts(options: LayerOptions) -> None:
+    if options.not_contexts:
+        words = ", ".join(map(repr, options.not_contexts))
+        raise UserError(f"contexts {words}: a context is a number of tokens from 1 on",
+                        fix="give them as --contexts 1,130,4000")  # fmt: skip
+
+
+def _mixture(options: LayerOptions, model: ModelSpec) -> None:
+    """--draft beside a layer of the backbone, whose mixture is another one."""
+    first = model.topology.layers
+    if options.draft and options.layer is not None and 0 <= options.layer < first:
+        fix = f"leave --draft out, or take a layer from {first} on"
+        raise UserError(f"layer {options.layer} is no draft layer", fix=fix)
+
+
+def check_chain(options: LayerOptions, model: ModelSpec, first: int) -> None:
+    """Raise what is wrong with the layers and steps in a row from `first` on."""
+    check_all(lambda: _counts(options), lambda: _chained(model, first, options.chain))
+
+
+def _counts(options: LayerOptions) -> None:
+    if options.chain < 1 or options.steps < 1:
+        raise UserError(f"a chain of {options.chain} layers in {options.steps} steps",
+                        fix="both --chain and --steps are 1 or more")  # fmt: skip
+
+
 def _step(options: LayerOptions, model: ModelSpec) -> None:
     """What is wrong with the rows' contexts and padding."""
     found, rows = [], options.rows
@@ -117,17 +143,15 @@ def _step(options: LayerOptions, model: ModelSpec) -> None:
     long = [c for c in options.contexts if c + 8 > model.rope.max_positions]
     if long:
         found.append(f"contexts {long} are beyond the model's {model.rope.max_positions:,} positions")
-    if options.chain < 1 or options.steps < 1:
-        found.append(f"a chain of {options.chain} layers in {options.steps} steps")
     if found:
         raise UserError("the step cannot be made:" + "".join(f"\n  {f}" for f in found),
-                        fix="change --padded, --contexts, --chain or --steps")  # fmt: skip
+                        fix="change --padded or --contexts")  # fmt: skip
 
 
 def check_folder(options: LayerOptions, key: BuildKey) -> None:
     """Raise UserError where options contradict the build that a folder of --save was written for."""
     given = {"tp": options.tp, "layer": options.layer, "padded": options.padded, "weights": options.weights,
-             "contexts": options.contexts or None}  # fmt: skip
+             "contexts": options.contexts or options.not_contexts or None}  # fmt: skip
     stated = [f"--{name}" for name, value in given.items() if value is not None]
     if stated:
         what = f"{', '.join(stated)} beside --inputs, which holds all of that"

@@ -10,9 +10,10 @@ a buffer that is mapped on demand takes no memory.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -51,7 +52,7 @@ def shapes(sizes: LayerSizes, layout: Layout) -> dict[str, tuple[int, ...]]:
 
 def routed_bytes(sizes: LayerSizes, layout: Layout) -> int:
     """Bytes of all routed experts of a layer on one rank."""
-    return sum(int(np.prod(shape)) for shape in shapes(sizes, layout).values())
+    return sum(prod(shape) for shape in shapes(sizes, layout).values())
 
 
 # ------------------------------------------------------------------ row_major: 16-row tiles, padded columns
@@ -162,8 +163,9 @@ def _shape_refusals(sizes: LayerSizes, layout: Layout) -> list[WeightFinding]:
 
 
 def lazily_zero(shape: tuple[int, ...]) -> Tensor:
-    """uint8 zeros whose pages are mapped when they are written (numpy's calloc; torch's zeros write them)."""
-    return torch.from_numpy(np.zeros(shape, np.uint8))
+    """uint8 zeros in fresh pages, mapped when they are written: of gigabytes a step writes few."""
+    pages = mmap.mmap(-1, prod(shape), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=torch.uint8).view(shape)
 
 
 def routed_refusals(

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from filelock import FileLock
-from platformdirs import user_cache_path
 from torch import Tensor
 
 from ...reference.draws import Draws
@@ -85,6 +83,9 @@ def seeded_file(model: ModelSpec, layer: int, seed: int = 0, cache: Path | None 
 
     `cache` defaults to the user's cache folder. Several processes may ask at once.
     """
+    from filelock import FileLock  # a server, which makes no weights, has neither
+    from platformdirs import user_cache_path
+
     digest = hashlib.sha256(f"{RECIPE}/{model.model_dump_json()}".encode()).hexdigest()[:12]
     folder = cache or user_cache_path("flymono") / "weights"
     path = folder / f"{model.prefix}-layer{layer}-seed{seed}-{digest}.safetensors"

@@ -18,6 +18,7 @@ from machine_asm import (
     s_cmp_eq_u32,
     s_endpgm,
     s_load,
+    s_memrealtime,
     s_mov,
     s_nop,
     s_sleep,
@@ -277,6 +278,23 @@ def test_all_waiting_names_the_flag_and_the_barrier(memory: np.ndarray) -> None:
     assert "m + 20 (flags + 4)" in poll.message and "waves 0.0 1.0 2.0" in poll.message
     assert poll.other_text.startswith("global_load_dword")
     assert barrier.count == 3 and barrier.text == "s_barrier"
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_wait_that_the_clock_bounds_ends_at_a_standstill(bounded: bool) -> None:
+    """Waves sleep until 2^32 ticks (43 s) have passed, or for ever; the clock jumps for both."""
+    loop = [
+        s_memrealtime(12),
+        s_waitcnt(lgkm=0),
+        s_cmp_eq_u32(13 if bounded else const(0), const(0)),
+        s_sleep(),
+    ]
+    words = sum(len(one) for one in loop) + 1
+    code = code_of(*loop, branch("scc1", -words), s_endpgm())
+    assert run(code, grid=2, on_standstill="report").kinds == ["all-waiting"]
+    found = run(code, grid=2, on_standstill="clock")
+    assert found.kinds == ([] if bounded else ["all-waiting"])
+    assert found.raw["instructions"] < 100_000
 
 
 def test_findings_are_collected_and_bounded(memory: np.ndarray) -> None:

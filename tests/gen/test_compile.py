@@ -10,7 +10,7 @@ import pytest
 from toys import TEMPLATES, promise, unit
 
 from flymono.gen import isa
-from flymono.gen.build import Settings, build
+from flymono.gen.build import AGREE_TRIES, Settings, build
 from flymono.gen.compiler import Compiler
 from flymono.gen.findings import CheckError, CompileError, GenError
 from flymono.gen.linker import Linker
@@ -49,6 +49,49 @@ def test_the_artefact_does_not_depend_on_where_it_was_built(tmp_path: Path, comp
     assert made[0].manifest == made[1].manifest
     assert str(tmp_path) not in made[0].isa
     assert str(tmp_path).encode() not in made[0].hsaco
+
+
+def spoiled(times: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let text and code of the first compilations disagree, as the backend's do once in a while. Gives the
+    process of the compile server of each try."""
+    from flymono.gen import build as module
+
+    servers, good = list[int](), module.compile_unit
+
+    def compile_unit(server: Compiler, *rest: object) -> object:
+        products = good(server, *rest)  # type: ignore[arg-type]
+        assert server.process is not None
+        servers.append(server.process.pid)
+        if len(servers) <= times:
+            text = products.folder / "kernel.s"
+            text.write_text(text.read_text().replace("\ts_endpgm", "\ts_branch .L0\n\ts_endpgm"))
+        return products
+
+    monkeypatch.setattr(module, "compile_unit", compile_unit)
+    return servers
+
+
+def test_text_and_code_that_disagree_are_compiled_anew_on_another_server(
+    settings: Settings, linker: Linker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = spoiled(1, monkeypatch)
+    with Compiler(linker) as own:
+        artefact = build(unit(), settings, own)[0]
+
+    assert len(set(tried)) == len(tried) == 2
+    assert "s_branch .L0" not in artefact.isa
+    assert artefact.resources.instructions == len(artefact.instructions)
+
+
+def test_text_and_code_that_never_agree_are_refused(
+    settings: Settings, linker: Linker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = spoiled(99, monkeypatch)
+    with Compiler(linker) as own:
+        (finding,) = fails(unit(), settings, own, CompileError)
+
+    assert "GEN_ISA_MISMATCH" in finding
+    assert len(tried) == AGREE_TRIES
 
 
 def test_a_fresh_server_and_a_used_one_give_the_same_bytes(

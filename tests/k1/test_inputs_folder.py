@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from flymono.runtime.run import case_file, folder, k1
 from flymono.runtime.run.command import Prepared, prepare
+from flymono.runtime.step import StepError
 from flymono.specs.findings import UserError
 
 ID = build_id("gfx942", 4, 2)
@@ -113,6 +114,21 @@ def test_numbers_that_do_not_fit_together(
         meta["scalars"] = json.dumps({**json.loads(meta["scalars"]), name: value})
 
     assert said in refused(changed(change), ready)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("pos", 10**7), ("pos", -1), ("topk", 10**6), ("comp_bt", -7), ("t2r", 99), ("swa_lens", 641),
+    ("swa_idx", 10**6),
+])  # fmt: skip
+def test_a_step_that_would_be_read_out_of_bounds(
+    changed: Any, ready: Prepared, name: str, value: int
+) -> None:
+    """Told where the folder is read, before anything is compiled."""
+    path = changed(lambda tensors, meta: tensors[name].fill_(value))
+    with pytest.raises(StepError) as caught:
+        case_file.restore(ready.plan, folder.load(path))
+    assert caught.value.exit_code == 2
+    assert f": {name}, row 0" in caught.value.render()
 
 
 def test_files_that_are_none(saved: Path, ready: Prepared, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import BackWeights
 from flymono.reference.quant import Blocks
 from flymono.runtime.plan import BuildKey, K2Plan, plan_k2
+from flymono.runtime.plan.faults import BOUND
 from flymono.runtime.run.ffn import order_of
 from flymono.runtime.weights.layer_copies import back_copies
 
@@ -44,7 +45,7 @@ def templates(folder: Path) -> Path:
     """A folder with K2's templates whose FFN half runs no stage."""
     for path in TEMPLATES.glob("*.j2"):
         shutil.copy(path, folder / path.name)
-    (folder / FFN_STAGES).write_text('    stage("end")\n')
+    (folder / FFN_STAGES).write_text('    stage("end")\n    finish(c)\n')
     return folder
 
 
@@ -56,13 +57,8 @@ def back_unit(key: BuildKey) -> tuple[K2Plan, Unit]:
     return plan, replace(unit, id=f"{unit.id}-back", expect=replace(unit.expect, mfma=mfma, stages=stages))
 
 
-def artefact(
-    key: BuildKey, store: Store, compiler: Compiler, folder: Path, polls: int = 0
-) -> tuple[K2Plan, Artefact]:
+def artefact(key: BuildKey, store: Store, compiler: Compiler, folder: Path) -> tuple[K2Plan, Artefact]:
     plan, unit = back_unit(key)
-    if polls:
-        plan = replace(plan, sites=tuple(replace(s, limit=polls) for s in plan.sites))
-        unit = replace(unit, context={**unit.context, "plan": plan})
     return plan, build(unit, Settings(store, templates=templates(folder)), compiler)[0]
 
 
@@ -106,7 +102,7 @@ class Done:
     def pushed(self, rank: int) -> torch.Tensor:
         """int32 [ranks, rows, hidden / 2, 2]: the pairs of this epoch's half of ``rank``'s buffer."""
         peer = self.plan.peer
-        at = (EPOCH & 1) * peer.half_bytes + peer["attn"].offset
+        at = peer.half_at(EPOCH) + peer["attn"].offset
         words = self.peers[rank][at : at + peer["attn"].bytes].view(torch.int32)
         return words.reshape(self.plan.key.tp, self.plan.key.rows, -1, 2)
 
@@ -135,6 +131,7 @@ def _arguments(
     given |= {name: v.contiguous().clone() for name, v in copies.items()}
     given |= {"scratch": used_scratch(plan), "epoch": epoch, "peers": torch.tensor(table)}
     given |= {"sym": table[rank], "rank": rank}
+    given |= {"fault": torch.zeros(plan.fault.words, dtype=torch.int32), "bound": BOUND}
     if key.index:
         unwritten = {name: torch.full_like(getattr(case, name), UNWRITTEN) for name in ("kt", "klen")}
         given |= unwritten

@@ -25,6 +25,7 @@ from flymono.reference.layer_sizes import LayerOrder, LayerSizes
 from flymono.reference.layer_weights import FfnWeights, seeded_layer
 from flymono.reference.verdict import Verdict
 from flymono.runtime.plan import BuildKey, FfnPlan, plan_ffn
+from flymono.runtime.plan.faults import BOUND
 from flymono.runtime.run.bind import DTYPES, unwritten
 from flymono.runtime.run.ffn import order_of
 from flymono.runtime.weights.fp4_copies import NAMES
@@ -35,13 +36,10 @@ MODEL = next(iter(small.SPECS.model.values()))
 OUTPUTS = ("out", "res_out", "post_out", "comb_out", "pre_out")
 
 
-def artefact(build_id: str, store: Store, compiler: Compiler, polls: int = 0) -> tuple[FfnPlan, Artefact]:
-    """Plan and code object of a build; `polls`: how often its waits look."""
+def artefact(build_id: str, store: Store, compiler: Compiler) -> tuple[FfnPlan, Artefact]:
+    """Plan and code object of a build."""
     key = BuildKey.parse(build_id)
     plan, unit = plan_ffn(small.SPECS, key), unit_of(small.SPECS, key)
-    if polls:
-        plan = replace(plan, sites=tuple(replace(s, limit=polls) for s in plan.sites))
-        unit = replace(unit, context={**unit.context, "plan": plan})
     return plan, build(unit, Settings(store), compiler)[0]
 
 
@@ -89,7 +87,7 @@ class Group:
     def _launch(self, rank: int, epoch: int) -> Launch:
         plan, given = self.plan, self.given[rank]
         regions = {r.name: given["scratch"][r.offset : r.end] for r in plan.scratch.regions}
-        half = self.peers[rank][(epoch & 1) * plan.peer.half_bytes :]
+        half = self.peers[rank][plan.peer.half_at(epoch) :]
         regions |= {r.name: half[r.offset : r.end] for r in plan.peer.regions.regions}
         return Launch({name: given[name] for name in OUTPUTS}, regions, plan.tag.at(epoch))
 
@@ -110,6 +108,7 @@ def _buffers(plan: FfnPlan) -> tuple[torch.Tensor, torch.Tensor]:
     peer = torch.zeros(plan.peer.total, dtype=torch.uint8)
     _noise(peer.view(torch.int32), 6)
     peer.view(torch.int32)[1::2] = plan.tag.at(EPOCH - 2)
+    peer[: plan.peer.mark_bytes] = 0
     return scratch, peer
 
 
@@ -135,6 +134,7 @@ def group(plan: FfnPlan) -> Group:
         inputs = case.arguments(rank) | copies
         mine: dict[str, Any] = {k: v if k in NAMES else v.clone() for k, v in inputs.items()}
         mine |= {"scratch": scratch, "epoch": epoch, "sym": peer.data_ptr(), "peers": table, "rank": rank}
+        mine |= {"fault": torch.zeros(plan.fault.words, dtype=torch.int32), "bound": BOUND}
         given.append(mine | _rest(plan, mine))
     return Group(plan, case, sizes, order, weights, tuple(given), tuple(p for _, p in buffers), table)
 

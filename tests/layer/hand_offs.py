@@ -1,7 +1,8 @@
 """Kernels whose hand-offs can be taken out one at a time, and the schedules that have to show it.
 
-The plan gives every site the limit -n, n its own: such a wait is one as long as the literal -n stands in the
-code object. Changed to 0, the site looks once and takes what it finds, as with the limit 0 (`mono/mailbox`).
+The plan gives every site a literal of its own for `hold`: such a wait is one as long as the literal stands in
+the code object. Changed to 0, the site looks once and takes what it finds, as with a hold of 0
+(`mono/mailbox`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from flymono.runtime.devices.emulator import DeviceError
 from flymono.runtime.plan import KernelPlan
 from flymono.runtime.plan.waits import Site
 
-POLLS = 1 << 24  # more than any run here takes
+LITERAL = 1 << 24  # numbers that stand for nothing else in the code
 S_MOV_LITERAL, S_MOV_MASK = 0xBE8000FF, 0xFF80FFFF  # s_mov_b32 sN, literal
 
 
@@ -37,14 +38,14 @@ class Code:
     stage_ranges: tuple[tuple[str, int, int], ...]
 
 
-def with_limits(plan: KernelPlan, limits: dict[str, int]) -> KernelPlan:
-    """The plan with other limits of its sites, by name."""
-    return replace(plan, sites=tuple(replace(s, limit=limits.get(s.name, s.limit)) for s in plan.sites))
+def with_holds(plan: KernelPlan, holds: dict[str, int]) -> KernelPlan:
+    """The plan with other holds of its sites, by name."""
+    return replace(plan, sites=tuple(replace(s, hold=holds.get(s.name, s.hold)) for s in plan.sites))
 
 
 def switch(site: Site) -> int:
-    """The limit of a site that the code object can lose."""
-    return -POLLS - site.id
+    """The hold of a site that the code object can lose."""
+    return -LITERAL - site.id
 
 
 def artefact_of(plan: KernelPlan, store: Store, compiler: Compiler) -> Artefact:
@@ -82,7 +83,7 @@ def schedules(plan: KernelPlan, site: Site) -> Iterator[tuple[str, dict[str, Any
 
 @dataclass(frozen=True)
 class Seen:
-    """What a launch showed: a digest of outputs, epochs and fault records of all ranks, and findings."""
+    """What a launch showed: a digest of outputs, epochs and fault words of all ranks, and findings."""
 
     digest: str
     findings: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ def observe(bench: Bench, code: Code, **how: Any) -> Seen:
 
 def _digest(plan: KernelPlan, ran: Ran) -> str:
     sha = hashlib.sha256()
-    for done, epoch in zip(ran.done, ran.group.epoch, strict=True):
-        for value in (*done.outputs(plan).values(), epoch[:4]):
+    for done, epoch, fault in zip(ran.done, ran.group.epoch, ran.group.fault, strict=True):
+        for value in (*done.outputs(plan).values(), epoch[:4], fault):
             sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()

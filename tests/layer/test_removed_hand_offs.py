@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 from benches import Bench, bench, specs
-from hand_offs import Code, Seen, artefact_of, code_of, observe, schedules, switch, with_limits, without
+from hand_offs import Code, Seen, artefact_of, code_of, observe, schedules, switch, with_holds, without
 
 from flymono.gen.compiler import Compiler
 from flymono.gen.store import Store
@@ -60,7 +60,7 @@ def ready(store: Store, compiler: Compiler) -> Callable[[str], tuple[Bench, Code
     @cache
     def make(build: str) -> tuple[Bench, Code, Seen]:
         one, changed = bench(build, CONTEXTS[build]), plan(build)
-        changed = with_limits(changed, {s.name: switch(s) for s in changed.sites})
+        changed = with_holds(changed, {s.name: switch(s) for s in changed.sites})
         code = code_of(artefact_of(changed, store, compiler))
         right = observe(one, code)
         assert not right.findings
@@ -106,13 +106,13 @@ def test_the_marks_are_needed_somewhere() -> None:
     assert ("dsv41_ffn-gfx942-tp4-s1", "epoch_marks") in _sites(GFX942)
 
 
-def test_a_site_without_polls_does_not_wait(store: Store, compiler: Compiler) -> None:
-    """The limit 0 in the plan does what the changed literal does."""
+def test_a_site_without_hold_does_not_wait(store: Store, compiler: Compiler) -> None:
+    """The hold 0 in the plan does what the changed literal does."""
     build = GFX942[0][0]
     one, site = bench(build), plan(build).sites[0]
     schedule, shown = dict(schedules(one.plan, site))["first producer starved"], []
-    for limits in ({}, {site.name: 0}):
-        code = code_of(artefact_of(with_limits(one.plan, limits), store, compiler))
+    for holds in ({}, {site.name: 0}):
+        code = code_of(artefact_of(with_holds(one.plan, holds), store, compiler))
         shown.append(observe(one, code, **schedule))
     assert not shown[0].findings
     assert shown[1] != shown[0]

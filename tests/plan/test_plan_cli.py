@@ -166,3 +166,20 @@ def test_memory_of_a_rank() -> None:
         run("plan", "memory", "--arch", "gfx942", "--rows", "6,43")
     with pytest.raises(UserError, match="no list of rows"):
         run("plan", "memory", "--arch", "gfx942", "--rows", "six")
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("layer --arch gfx942 --rows 99 --tp 3 --layer 77", ("layers 0 to 39", "99 rows", "TP3")),
+    ("layer --arch nothing --rows 1 --layer 77", ("layers 0 to 39", "no arch spec 'nothing'")),
+    ("memory --arch nothing --rows x,3", ("no arch spec 'nothing'", "'x,3' is no list")),
+    ("memory --arch gfx942 --tp 9 --rows 99,x --loaded-gib nan", ("TP9", "99 rows", "'99,x'", "nan is no")),
+    ("memory --arch gfx942 --loaded-gib inf", ("inf is no size",)),
+    ("memory --arch gfx942 --loaded-gib=-5", ("-5.0 is no size",)),
+])  # fmt: skip
+def test_all_that_is_wrong_is_said_at_once(line: str, words: tuple[str, ...]) -> None:
+    app = typer.Typer()
+    register(app)
+    result = CliRunner().invoke(app, ["plan", *line.split()])
+    assert isinstance(result.exception, UserError)
+    text = result.exception.render()
+    assert [w for w in words if w not in text] == [], text

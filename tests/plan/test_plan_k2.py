@@ -174,7 +174,7 @@ def test_region_sizes(specs: Specs) -> None:
 
 def test_peer_buffer(specs: Specs) -> None:
     plan = made(specs, "dsv41_k2-gfx950-tp2-s6-r2")
-    assert (plan.peer.half_bytes, plan.peer.total) == (3932160, 7864320)
+    assert (plan.peer.mark_bytes, plan.peer.half_bytes, plan.peer.total) == (256, 3932160, 7864576)
     assert [(r.name, r.offset, r.bytes) for r in plan.peer.regions.regions] == [
         ("attn", 0, 2 * 6 * 20480), ("ffn", 2 * 6 * 20480, 2 * 6 * 20480)]  # fmt: skip
     assert made(specs, "dsv41_k2-gfx950-tp4-s48-r2").peer.half_bytes == 7864320
@@ -237,9 +237,11 @@ def test_arguments(specs: Specs) -> None:
         "peers",
         "rank",
         "epoch",
+        "fault",
+        "bound",
         "tl",
     ]
-    assert (len(plan.abi.arguments), plan.abi.kernarg_bytes) == (54, 432)
+    assert (len(plan.abi.arguments), plan.abi.kernarg_bytes) == (56, 448)
     shapes = {a.name: a.shape for a in plan.abi.arguments}
     assert [shapes[n] for n in ("w13", "w13_s", "w2", "w2_s", "sw2", "sw2_s")] == [
         (384, 1152, 2560), (384, 1152, 160), (384, 5120, 288), (384, 5120, 18), (5120, 640), (160, 20),

@@ -102,6 +102,24 @@ def test_experts_that_the_ffn_half_is_not_built_for(
     assert not key_reasons(edited, BuildKey("k1", arch, tp, 6))
 
 
+@pytest.mark.parametrize(("edit", "kinds", "words"), [
+    ({"hidden": 5376}, ("k2", "ffn"), "hidden = 5376"),  # a quarter of a wave behind the whole ones
+    ({"attention": {"head_dim": 256}}, ("k2",), "head_dim = 256"),
+    ({"attention": {"rope_dim": 128}}, ("k2",), "rope_dim = 128"),
+])  # fmt: skip
+def test_sizes_that_would_only_be_met_while_a_kernel_is_traced(
+    specs: Specs, edit: dict[str, Any], kinds: tuple[str, ...], words: str
+) -> None:
+    model, spec = specs.model[MODEL], specs.arch["gfx950"]
+    nested = {
+        n: getattr(model, n).model_copy(update=v) if isinstance(v, dict) else v for n, v in edit.items()
+    }
+    edited = spec_set(model.model_copy(update=nested), spec)
+    for kind in kinds:
+        reasons = key_reasons(edited, BuildKey(kind, "gfx950", 2, 6))
+        assert any(r.code == Code.MODEL_SHAPE and words in r.text for r in reasons), reasons
+
+
 CASES: dict[str, tuple[set[Code], str]] = {
     "dsv41_k2-gfx942-tp4-s43-r2": ({Code.ROWS_OUT_OF_RANGE}, "dsv41_k2-gfx942-tp4-s42-r2"),
     "dsv41_ffn-gfx942-tp2-s43": ({Code.TP_NOT_OFFERED, Code.ROWS_OUT_OF_RANGE}, "dsv41_ffn-gfx942-tp4-s42"),

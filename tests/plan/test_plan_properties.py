@@ -117,9 +117,12 @@ def ffn_sound(plan: K2Plan | FfnPlan) -> None:
             assert stage.queue.static == min(stage.tasks, plan.grid) or stage.name == "ug"
     assert f.down_extra <= plan.grid and f.by_tile == (f.rows > f.pick_width)
     half = plan.peer.regions
-    assert half.total <= plan.peer.half_bytes and plan.peer.total == 2 * plan.peer.half_bytes
+    assert (
+        half.total <= plan.peer.half_bytes
+        and plan.peer.total == plan.peer.mark_bytes + 2 * plan.peer.half_bytes
+    )
     assert (plan.abi.kernarg_bytes, len(plan.abi.arguments)) == (
-        (432, 54) if plan.key.kind == "k2" else (240, 30)
+        (448, 56) if plan.key.kind == "k2" else (256, 32)
     )
 
 

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 # a violation of each contract, by its name: (file, line)
@@ -20,6 +21,14 @@ PLANTED = {
     "gen imports specs, runtime.plan, mono": ("gen", "import flymono.emulator"),
     "reference imports specs only, never the kernels": ("reference", "from flymono.mono import __version__"),
     "emulator imports specs only": ("emulator", "def late():\n    from ..runtime.plan import keys"),
+    "serving imports neither compiler nor emulator": (
+        "runtime/bundle",
+        "def late():\n    from ...gen import api",
+    ),
+    "a server's runner imports no generator, no emulator": (
+        "runtime/runner",
+        "def late():\n    from flymono.gen import api",
+    ),
     "nothing imports the command line": ("reference", "from ..cli import main"),
 }
 
@@ -71,6 +80,14 @@ def test_each_contract_bites(copy: Path) -> None:
 def test_a_violation_is_planted_for_each_contract(repo: Path) -> None:
     config = tomllib.loads((repo / "pyproject.toml").read_text())["tool"]["importlinter"]
     assert {contract["name"] for contract in config["contracts"]} == set(PLANTED)
+
+
+def test_only_the_command_line_makes_bundles(repo: Path) -> None:
+    """`runtime/bundle/make.py` may import gen, so nothing that a server imports may import it."""
+    graph = grimp.build_graph("flymono", cache_dir=None)
+    users = graph.find_modules_that_directly_import("flymono.runtime.bundle.make")
+    assert users
+    assert {name.split(".")[1] for name in users} == {"cli"}
 
 
 @pytest.mark.parametrize("folder", ["gen", "mono"])

@@ -6,6 +6,7 @@ import os
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib import metadata
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,25 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from flymono.cli import doctor
+from flymono.cli.extras import EXTRAS, extra_of, missing
+
+BASE = {"numpy", "pydantic", "pyyaml"}
 
 
 def requirements(project: dict[str, Any]) -> Iterator[Requirement]:
-    """Everything that pyproject.toml names: to build, to run, to develop."""
+    """Everything that pyproject.toml names: to build, to serve, to run, to develop."""
     groups = project["dependency-groups"].values()
     names = [text for group in groups for text in group if isinstance(text, str)]
-    for text in (*project["build-system"]["requires"], *project["project"]["dependencies"], *names):
-        yield Requirement(text)
+    yield from map(Requirement, (*project["build-system"]["requires"], *names))
+    yield from to_run(project)
+
+
+def to_run(project: dict[str, Any]) -> Iterator[Requirement]:
+    """What serving needs, and what the extras bring."""
+    extras = [text for listed in project["project"]["optional-dependencies"].values() for text in listed]
+    for text in (*project["project"]["dependencies"], *extras):
+        if Requirement(text).name != "flymono":  # an extra that has another one's packages
+            yield Requirement(text)
 
 
 @pytest.fixture
@@ -53,11 +65,50 @@ def test_flydsl_is_pinned_and_its_bindings_are_not_replaced(project: dict[str, A
 
 
 def test_doctor_looks_for_what_the_project_needs(project: dict[str, Any]) -> None:
-    found = [Requirement(text) for text in project["project"]["dependencies"]]
+    found = [r for r in to_run(project) if r.name not in EXTRAS["hip"]]  # a GPU's is asked of with --serve
     assert {r.name for r in found} == {*doctor.NEEDED, "ziglang"}  # its linker has a line of its own
     assert {r.name: str(r.specifier) for r in found if "==" in str(r.specifier)} == {
         name: f"=={version}" for name, version in doctor.PINNED.items()
     }
+
+
+def test_the_wheel_requires_what_serving_needs(project: dict[str, Any]) -> None:
+    """Beside vLLM nothing may be replaced: lower bounds only, no torch, nothing of the compiler."""
+    base = [Requirement(text) for text in project["project"]["dependencies"]]
+    assert {r.name for r in base} == BASE
+    assert {s.operator for r in base for s in r.specifier} == {">="}
+    assert "dependencies" not in project["project"].get("dynamic", [])
+
+
+def test_the_installed_metadata_says_the_same() -> None:
+    try:
+        found = [Requirement(text) for text in metadata.requires("flymono") or ()]
+    except metadata.PackageNotFoundError:
+        pytest.skip("flymono runs from its source tree here")
+    assert {canonicalize_name(r.name) for r in found if r.marker is None} == BASE
+
+
+def test_every_extra_is_named_by_the_command_line(project: dict[str, Any]) -> None:
+    """What is said of an absent package is what pyproject.toml brings it with."""
+    listed = project["project"]["optional-dependencies"]
+    own = {
+        extra: {canonicalize_name(Requirement(t).name) for t in texts} - {"flymono"}
+        for extra, texts in listed.items()
+    }
+    assert own == {extra: set(packages) for extra, packages in EXTRAS.items()}
+    inner = {extra: {e for t in texts for e in Requirement(t).extras} for extra, texts in listed.items()}
+    assert inner == {"cli": set(), "gen": {"cli"}, "hip": set(), "all": {"gen"}}
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [("typer", "cli"), ("flydsl._mlir.ir", "gen"), ("elftools.elf", "gen"), ("torch", "all"),
+     ("rocm.hip", "hip"), ("ml_dtypes", "all"), ("yaml", None), ("elsewhere", None)],
+)  # fmt: skip
+def test_an_absent_package_names_its_extra(module: str, extra: str | None) -> None:
+    refused = missing(ModuleNotFoundError(f"No module named {module!r}", name=module))
+    assert extra_of(module) == extra
+    assert (refused.fix if refused else None) == (f"pip install 'flymono[{extra}]'" if extra else None)
 
 
 def test_versions_agree(project: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from flymono.specs import SpecError, load
 from .folder import SpecFolder
 
 A942, A950 = "arch/gfx942.yaml", "arch/gfx950.yaml"
-MODEL, BUILD = "model/deepseek_v41_flash.yaml", "build/k1.yaml"
+MODEL, BUILD = "model/deepseek_v41_flash.yaml", "build/shipped.yaml"
 SCALED = (
     "  - {name: scale_f32_16x16x128_f8f6f4, m: 16, n: 16, k: 128, a: f8f6f4, b: f8f6f4, "
     "scaled: true, passes: 8}\n"
@@ -52,7 +52,7 @@ SCHEMA = [
     (MODEL, "hidden: 5120", "hidden: «5120.5", "WRONG_TYPE"),
     (MODEL, "rms_eps: 1.0e-20", "rms_eps: «1e-20", "AMBIGUOUS"),
     (MODEL, "weight_block: [32, 32]", "weight_block: «[32, 32, 32]", "OUT_OF_RANGE"),
-    (BUILD, "kernel: k1", "kernel: «k9", "NOT_ONE_OF"),
+    (BUILD, "kernel: keylist", "kernel: «k9", "NOT_ONE_OF"),
 ]
 
 ARCH = [
@@ -119,15 +119,19 @@ MODELS = [
     (MODEL, "windows: [128, 192]", "windows: [128, 192, «192]", "REPEATED"),
 ]
 
-ROWS = "{arch: gfx942, tp: [4], rows: [6, 12, 18, 24, 36, 42], "
-FIRST_GROUP = ROWS + "ratio: [0], fold: [false], index: [false], window: [128]"
-DRAFT_GROUP = ROWS + "ratio: [0], fold: [false, true], index: [false], window: [192]"
+ROWS = "{kernel: k1, arch: gfx942, tp: [4], rows: "
+FIRST_GROUP = ROWS + "backbone_42, ratio: [0], fold: [false], index: [false], window: [128]"
+DRAFT_GROUP = ROWS + "draft, ratio: [0], fold: [false, true], index: [false], window: [192]"
 BUILDS = [
     (BUILD, FIRST_GROUP, FIRST_GROUP.replace("gfx942", "«gfx943"), "UNKNOWN_ARCH"),
     (BUILD, "model: deepseek_v41_flash", "model: «deepseek_v4", "UNKNOWN_MODEL"),
     (BUILD, FIRST_GROUP, FIRST_GROUP.replace("tp: [4]", "tp: [4, «2]"), "BUILD_TP"),
     (BUILD, FIRST_GROUP, FIRST_GROUP.replace("tp: [4]", "tp: [4, «3]"), "BUILD_TP", "DIVIDES", "DIVIDES"),
-    (BUILD, FIRST_GROUP, FIRST_GROUP.replace("rows: [6, 12", "rows: [6, «6"), "REPEATED"),
+    (BUILD, FIRST_GROUP, FIRST_GROUP.replace("rows: backbone_42", "rows: [6, «6]"), "REPEATED"),
+    (BUILD, FIRST_GROUP, FIRST_GROUP.replace("rows: backbone_42", "rows: «backbone_41"), "UNKNOWN_WIDTHS"),
+    (BUILD, "  draft: [5, 10,", "  draft: [5, 10, «5,", "REPEATED"),
+    (BUILD, "  draft: [5, 10,", "  spare: «[3]\n  draft: [5, 10,", "UNUSED_WIDTHS"),
+    (BUILD, "  draft: [5, 10, 15, 20, 25, 30, 35, 40]", "  draft: «[]", "FIGURE"),
     (BUILD, FIRST_GROUP, FIRST_GROUP.replace("fold: [false]", "fold: «[]"), "FIGURE"),
     (BUILD, DRAFT_GROUP, DRAFT_GROUP.replace("ratio: [0]", "ratio: [0, «3]"), "BUILD_RATIO", "BUILD_WINDOW"),
     (BUILD, DRAFT_GROUP, DRAFT_GROUP.replace("window: [192]", "window: [192, «160]"), "BUILD_WINDOW"),

@@ -1,4 +1,4 @@
-"""Launch arguments of the FFN half: K2's arguments 26 to 54, and with `part` ahead the FFN launch's 30.
+"""Launch arguments of the FFN half: K2's arguments 26 to 56, and with `part` ahead the FFN launch's 32.
 
 Source: ffn_structure.md 6.1; shapes of the weights ffn_math.md 10.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..abi import Owner, Row
 from ..arith import align_up
 from ..dims import Dims
+from ..faults import fault_rows
 from ..strategy import Strategy
 from ..tags import epoch_words
 
@@ -107,7 +108,8 @@ def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, timeline: bool)
             (epoch_words(grid).words,),
             "runner",
             "rw",
-            "epoch buffer: epoch, fault record, marks, counters",
+            "epoch buffer: epoch, stop, marks, counters",
         ),
+        *fault_rows(peers=True),
         ("tl", "ptr", "i64", (grid, TIMELINE_WORDS), "runner", tl, "timeline; 0 if not built in"),
     ]  # fmt: skip

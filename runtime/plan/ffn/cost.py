@@ -137,8 +137,8 @@ def ffn_writes(d: Dims, rows: int, grid: int, timeline_words: int) -> dict[str, 
 
 
 def epoch_reads(grid: int) -> dict[str, Asked]:
-    """The epoch word by every wave, the marks by one workgroup, the addresses of the ranks."""
-    return {"epoch": Asked((grid * WAVES + grid) * WORD, (1 + grid) * WORD)}
+    """Epoch and `stop` by every wave, the marks by one workgroup, the addresses of the ranks."""
+    return {"epoch": Asked((2 * grid * WAVES + grid) * WORD, (2 + grid) * WORD)}
 
 
 def ffn_scratch(d: Dims, f: FfnShape, grid: int) -> tuple[int, int]:

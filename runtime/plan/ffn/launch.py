@@ -14,6 +14,7 @@ from ..abi import abi_of
 from ..base import KernelPlan, checked, longest_chain, plan_faults
 from ..cost import cost_of, mfma_of, waves_per_simd
 from ..dims import Dims, dims_of
+from ..faults import fault_words
 from ..keys import BuildKey
 from ..layout import Peer, ffn_shape, fits, layer_layout, peer_of
 from ..lds import WAVES, LdsMap, union_of
@@ -58,7 +59,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
     scratch = layer_layout(model, arch, key, report.width, draft=False)
     fits(key.id, scratch, ffn_regions(d, f))
     stages = (mark_stage(size), push_stage(d, size), *ffn_stages(d, f, size))
-    sites = numbered(ffn_sites(d, f, size, PUSH), arch)
+    sites = numbered(ffn_sites(d, f, size, PUSH))
     mix = passes_of(key.rows, how.gate_mfma.n, MIX_WHY)
     gemv = passes_of(key.rows, report.width, report.why)
     rows = ffn_rows(d, key.rows, how, size, scratch.total, k2=False, timeline=key.timeline)
@@ -88,6 +89,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
         scratch=scratch,
         tags=tags_of(),
         epoch=epoch_words(size),
+        fault=fault_words(),
         abi=abi,
         cost=cost_of(arch, traffic, (), mfma, scratch, lds.total, longest_chain(sites)),
         mix_passes=mix,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ....specs.schema import ArchSpec, ModelSpec
 from ..dims import STEP_K, dims_of
+from ..lds import WAVES
 from ..placement import BLOCK
 from ..strategy import strategy_of
 from ..unsupported import Code, Reason
@@ -17,6 +18,8 @@ WIDE_STEP = 2 * STEP_K
 """Columns of a round of the routed gate/up: what a K slice has of a K block at least."""
 PART_STEP = STEP_K // 2
 """Columns of a rank's experts: whole steps of down, and at most a half one behind them."""
+WAVE_COLUMNS = 1024
+"""Columns that a wave quantises (16 a lane), and that the router's waves share a step of each K part of."""
 WAVE_FACTORS = 1024
 """Columns whose scale factors a wave of down has LDS for, where they are no operands: 32 blocks, 16 rows."""
 
@@ -42,10 +45,14 @@ def block_reasons(model: ModelSpec, arch: ArchSpec) -> list[Reason]:
 
 
 def expert_reasons(model: ModelSpec, arch: ArchSpec, tp: int) -> list[Reason]:
-    """Which sizes of the experts the route table or down is not built for; `tp` is one that divides."""
+    """Which sizes of its input and experts the FFN half is not built for; `tp` is one that divides."""
     most, w = max(model.moe.experts, model.draft.experts), model.moe.intermediate // tp
     tiled = strategy_of(arch).weight_layout == "tile_major"
     found = [
+        (
+            model.hidden % WAVE_COLUMNS != 0 or model.hidden > WAVES * WAVE_COLUMNS,
+            f"hidden = {model.hidden} columns are no 1 to {WAVES} times {WAVE_COLUMNS}, a wave's share each",
+        ),
         (most > BLOCK, f"{most} experts: the route table has a thread of {BLOCK} an expert"),
         (w % PART_STEP != 0, f"{w} expert columns at TP{tp} are no multiple of {PART_STEP}"),
         (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ..abi import RUNTIME, Abi, Row, abi_of
 from ..dims import Dims
+from ..faults import fault_rows
 from ..keys import BuildKey
 from ..strategy import Strategy
 from ..tags import epoch_words
 
 
 def k1_abi(d: Dims, key: BuildKey, how: Strategy, grid: int, scratch_bytes: int) -> Abi:
-    """K1's 40 arguments for one build."""
+    """K1's 42 arguments for one build."""
     rows = _seam_rows(d, key) + _weight_rows(d, how) + _row_rows(d, key) + _key_rows(d, key)
     return abi_of([*rows, *_runner_rows(d, key, grid, scratch_bytes)])
 
@@ -139,8 +140,9 @@ def _runner_rows(d: Dims, key: BuildKey, grid: int, scratch_bytes: int) -> list[
             (epoch_words(grid).words,),
             "runner",
             "rw",
-            "epoch buffer: K1 reads word 0, a wait that gives up writes words 2 and 3",
+            "epoch buffer: K1 reads the epoch and `stop`, a wait that gives up writes `stop`",
         ),
+        *fault_rows(peers=False),
         (
             "tl",
             "ptr",

@@ -8,6 +8,7 @@ from ....specs.schema import ArchSpec, ModelSpec
 from ..base import KernelPlan, checked, longest_chain, plan_faults
 from ..cost import cost_of, mfma_of, residency_of
 from ..dims import Dims, dims_of
+from ..faults import fault_words
 from ..keys import BuildKey
 from ..layout import fits, is_draft, layer_layout
 from ..lds import WAVES, LdsMap, union_of
@@ -40,7 +41,7 @@ def make_k1(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
     d, how, grid = dims_of(model, key.tp, draft=draft), strategy_of(arch), grid_of(arch)
     scratch = layer_layout(model, arch, key, report.width, draft=draft)
     fits(key.id, scratch, k1_regions(d, key.rows))
-    stages, sites = stages_of(d, key, grid), sites_of(d, key.rows, arch)
+    stages, sites = stages_of(d, key, grid), sites_of(d, key.rows)
     gemv = passes_of(key.rows, report.width, report.why)
     mix = passes_of(key.rows, how.gate_mfma.n, MIX_WHY)
     lds = _lds(d, key.rows, gemv, stages, arch)
@@ -68,6 +69,7 @@ def make_k1(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
         scratch=scratch,
         tags=tags_of(),
         epoch=epoch_words(grid.workgroups),
+        fault=fault_words(),
         abi=abi,
         cost=cost,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ....specs.schema import ArchSpec
 from ..dims import Dims
 from ..seam import NORM_LANES, gate_groups, gate_slices, norm_chunks, slices_of
 from ..waits import Site, Wanted, batches_of, numbered
@@ -10,7 +9,7 @@ from .stages import K_PARTS
 from .traffic import qkv_loads
 
 
-def sites_of(d: Dims, rows: int, arch: ArchSpec) -> tuple[Site, ...]:
+def sites_of(d: Dims, rows: int) -> tuple[Site, ...]:
     """K1's wait sites in program order; each awaits every task of its producer."""
     columns = d.mix + 1
     pmix, lanes = slices_of(d) * columns, gate_groups(d) * columns
@@ -23,4 +22,4 @@ def sites_of(d: Dims, rows: int, arch: ArchSpec) -> tuple[Site, ...]:
         Wanted("qkv_qkvp", "qkv", "wqkv", "qkvp", "pairs", qkvp, NORM_LANES, 2, parts, True),
         Wanted("wq_b_qrdy", "wq_b", "qkv", "qrdy", "flags", rows, rows, 1, (1,), True),
     )  # fmt: skip
-    return numbered(wanted, arch)
+    return numbered(wanted)

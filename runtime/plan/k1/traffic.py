@@ -93,7 +93,7 @@ def _rows(m: Maps) -> dict[str, Read]:
         "cos_sin": (s * d.rope * WORD + rotating * 2 * WORD, s * d.rope * WORD, False),
         "pos": (s * (WORD + (table if m.key.ratio else 0)) + rotating * WORD, s * WORD, False),
         "slot": (s * (NORM_LANES // WAVE * WORD + table), s * WORD, False),
-        "epoch": (m.grid * WAVES * WORD, WORD, False),
+        "epoch": (m.grid * WAVES * 2 * WORD, 2 * WORD, False),
     }
 
 

@@ -9,6 +9,7 @@ from ..abi import Abi, abi_of
 from ..base import KernelPlan, checked, longest_chain, plan_faults
 from ..cost import MfmaCount, cost_of, mfma_of, residency_of, waves_per_simd
 from ..dims import Dims, dims_of
+from ..faults import fault_words
 from ..ffn.abi import TIMELINE_WORDS, ffn_rows
 from ..ffn.cost import epoch_reads, ffn_mfma, ffn_scratch, ffn_writes, seam_reads, weight_reads
 from ..ffn.experts import ExpertBytes, expert_bytes
@@ -67,7 +68,7 @@ def make_k2(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
     scratch = layer_layout(model, arch, key, report.width, draft=key.draft)
     fits(key.id, scratch, needed(d, a, f))
     stages = (mark_stage(size), *attention_stages(d, key, a, size), *ffn_stages(d, f, size))
-    sites = numbered([*attention_sites(key.rows, a), *ffn_sites(d, f, size, "wo_b")], arch)
+    sites = numbered([*attention_sites(key.rows, a), *ffn_sites(d, f, size, "wo_b")])
     gemv = passes_of(key.rows, report.width, report.why)
     mix = passes_of(key.rows, how.gate_mfma.n, MIX_WHY)
     rows = ffn_rows(d, key.rows, how, size, scratch.total, k2=True, timeline=key.timeline)
@@ -93,6 +94,7 @@ def make_k2(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthReport
         scratch=scratch,
         tags=tags_of(),
         epoch=epoch_words(size),
+        fault=fault_words(),
         abi=abi,
         cost=cost_of(arch, traffic, kept, mfma, scratch, lds.total, longest_chain(sites)),
         mix_passes=mix,

@@ -16,7 +16,7 @@
 #   MFMA shared  23,040 x f32_16x16x32_fp8_fp8
 #   MFMA ug      241,920 x f32_16x16x32_fp8_fp8
 #   MFMA down    144,000 x f32_16x16x32_fp8_fp8
-#   HBM          111,895,260 bytes
+#   HBM          111,895,264 bytes
 #   lower bound  21,113 ns by HBM traffic
 """The FFN launch: the FFN half of a decoder layer behind a push of the attention partials, in one persistent launch.
 
@@ -33,6 +33,7 @@ from flymono.mono.push import push_partial
 from flymono.mono.build import (
     Build,
     Epoch,
+    Faults,
     Ffn,
     FfnLds,
     FfnScratch,
@@ -48,6 +49,7 @@ from flymono.mono.build import (
 )
 from flymono.mono.down import down
 from flymono.mono.epoch_end import epoch_end, hold_tag, mark
+from flymono.mono.faults import finish, turn_back
 from flymono.mono.final_reduce import final_reduce
 from flymono.mono.peers import join
 from flymono.mono.route import route
@@ -118,9 +120,10 @@ FFN = Ffn(
     ),
     peer=Peer(
         ranks=4,
+        mark=256,
         half=6881280,
-        attn=0,
-        ffn=573440,
+        attn=256,
+        ffn=573696,
     ),
     epoch=Epoch(
         marks=4,
@@ -156,8 +159,20 @@ BUILD = Build(
     lds_bytes=53088,
     tag_scale=2,
     tag_offset=2,
-    fault_word=2,
     timeline=31,
+    faults=Faults(
+        code=21022,
+        shift=16,
+        stop=1,
+        mark=512,
+        look=64,
+        fault=232,
+        bound=240,
+        epoch=224,
+        sym=200,
+        table=208,
+        rank=216,
+    ),
     how=Strategy(
         gemv="fp8_mfma_fma",
         weight_layout="tile_major",
@@ -232,22 +247,22 @@ DOWN_GEMV = Gemv(
     span=256,
 )
 
-# Where a wave waits for another workgroup, and how often it looks before it gives up.
-SLICE_ATTN = Site(1, "slice", polls=67108864)
-GATE_PMIX = Site(2, "gate", polls=67108864)
-NORM_LIN = Site(3, "norm", polls=67108864)
-XQ_XRDY = Site(4, "xq", polls=67108864)
-ROUTER_XRDY = Site(5, "router", polls=67108864)
-ROUTE_LOGIT = Site(6, "route", polls=67108864)
-SHARED_X8RDY = Site(7, "shared", polls=67108864)
-SHARED_Q_SMID = Site(8, "shared_q", polls=67108864)
-TABLE_ROUTE = Site(9, "table", polls=67108864)
-UG_X8RDY = Site(10, "ug", polls=67108864)
-DOWN_SMQ = Site(11, "down", polls=67108864)
-DOWN_SMC = Site(12, "down", polls=67108864)
-DOWN_UGF = Site(13, "down", polls=67108864)
-REDUCE_FFN = Site(14, "reduce", polls=67108864)
-EPOCH_MARKS = Site(15, "epoch", polls=67108864)
+# Where a wave waits for another workgroup.
+SLICE_ATTN = Site(1, "slice")
+GATE_PMIX = Site(2, "gate")
+NORM_LIN = Site(3, "norm")
+XQ_XRDY = Site(4, "xq")
+ROUTER_XRDY = Site(5, "router")
+ROUTE_LOGIT = Site(6, "route")
+SHARED_X8RDY = Site(7, "shared")
+SHARED_Q_SMID = Site(8, "shared_q")
+TABLE_ROUTE = Site(9, "table")
+UG_X8RDY = Site(10, "ug")
+DOWN_SMQ = Site(11, "down")
+DOWN_SMC = Site(12, "down")
+DOWN_UGF = Site(13, "down")
+REDUCE_FFN = Site(14, "reduce")
+EPOCH_MARKS = Site(15, "epoch")
 
 
 @flyc.kernel(name="dsv41_ffn_gfx942_tp4_s7_draft", known_block_size=[512, 1, 1])
@@ -281,9 +296,12 @@ def ffn(
     peers: Int64,
     rank: Int32,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
 ):
     c = join(hold_tag(enter(BUILD, scratch, epoch)), sym, peers, rank)
+    turn_back(c)
     stage("push")
     push_partial(c, PUSH, part)
     stage("mark")
@@ -321,6 +339,7 @@ def ffn(
     stage("epoch")
     epoch_end(c, EPOCH, EPOCH_MARKS)
     stage("end")
+    finish(c)
 
 
 @flyc.jit
@@ -354,6 +373,8 @@ def launch(
     peers: Int64,
     rank: Int32,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
     stream: fx.Stream = fx.Stream(None),
 ):
@@ -387,5 +408,7 @@ def launch(
         peers,
         rank,
         epoch,
+        fault,
+        bound,
         tl,
     ).launch(grid=(256,), block=(512,), stream=stream)

@@ -14,7 +14,7 @@
 #   MFMA slice   20,480 x f32_16x16x4_f32
 #   MFMA wqkv    8,960 x scale_f32_16x16x128_f8f6f4
 #   MFMA wq_b    10,240 x scale_f32_16x16x128_f8f6f4
-#   HBM          23,740,544 bytes
+#   HBM          23,740,548 bytes
 #   lower bound  2,968 ns by HBM traffic
 """K1: attention seam and attention front of one decoder layer, in one persistent launch.
 
@@ -26,8 +26,21 @@ import flydsl.compiler as flyc
 import flydsl.expr as fx
 from flydsl.expr.typing import Int32, Int64
 
-from flymono.mono.build import Build, Front, Gemv, Numerics, Scratch, Seam, Shape, Site, Strategy, Tasks
+from flymono.mono.build import (
+    Build,
+    Faults,
+    Front,
+    Gemv,
+    Numerics,
+    Scratch,
+    Seam,
+    Shape,
+    Site,
+    Strategy,
+    Tasks,
+)
 from flymono.mono.context import enter, stage
+from flymono.mono.faults import finish, turn_back
 from flymono.mono.qkv import qkv
 from flymono.mono.seam_gate import seam_gate
 from flymono.mono.seam_norm import seam_norm
@@ -61,8 +74,17 @@ BUILD = Build(
     lds_bytes=86592,
     tag_scale=2,
     tag_offset=1,
-    fault_word=2,
     timeline=6,
+    faults=Faults(
+        code=12612,
+        shift=16,
+        stop=1,
+        mark=512,
+        look=64,
+        fault=312,
+        bound=320,
+        epoch=304,
+    ),
     how=Strategy(
         gemv="scaled_mfma",
         weight_layout="row_major",
@@ -136,12 +158,12 @@ WQ_B_GEMV = Gemv(
     span=256,
 )
 
-# Where a wave waits for another workgroup, and how often it looks before it gives up.
-NORM_LIN = Site(1, "norm", polls=67108864)
-GATE_PMIX = Site(2, "gate", polls=67108864)
-WQKV_XRDY = Site(3, "wqkv", polls=67108864)
-QKV_QKVP = Site(4, "qkv", polls=67108864)
-WQ_B_QRDY = Site(5, "wq_b", polls=67108864)
+# Where a wave waits for another workgroup.
+NORM_LIN = Site(1, "norm")
+GATE_PMIX = Site(2, "gate")
+WQKV_XRDY = Site(3, "wqkv")
+QKV_QKVP = Site(4, "qkv")
+WQ_B_QRDY = Site(5, "wq_b")
 
 
 @flyc.kernel(name="dsv41_k1_gfx950_tp4_s17_r1_index", known_block_size=[512, 1, 1])
@@ -185,9 +207,12 @@ def k1(
     qr_out: Int64,
     scratch: Int64,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
 ):
     c = enter(BUILD, scratch, epoch)
+    turn_back(c)
     stage("slice")
     seam_slice(c, SLICE, res_in, pend, post_in, comb_in, pre_in, hc_fn, res_out, fold=True)
     stage("wqkv")
@@ -207,6 +232,7 @@ def k1(
     stage("wq_b")
     wqb_product(c, WQ_B_GEMV, WQ_B_QRDY, heads, cos_sin, pos, q)
     stage("end")
+    finish(c)
 
 
 @flyc.jit
@@ -250,6 +276,8 @@ def launch(
     qr_out: Int64,
     scratch: Int64,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
     stream: fx.Stream = fx.Stream(None),
 ):
@@ -293,5 +321,7 @@ def launch(
         qr_out,
         scratch,
         epoch,
+        fault,
+        bound,
         tl,
     ).launch(grid=(256,), block=(512,), stream=stream)

@@ -20,7 +20,7 @@
 #   MFMA shared  11,520 x f32_16x16x32_fp8_fp8
 #   MFMA ug      414,720 x f32_16x16x32_fp8_fp8
 #   MFMA down    230,400 x f32_16x16x32_fp8_fp8
-#   HBM          206,107,372 bytes
+#   HBM          206,107,376 bytes
 #   lower bound  38,889 ns by HBM traffic
 """K2: attention back and FFN half of one decoder layer on every rank of a group, in one persistent launch.
 
@@ -43,6 +43,7 @@ from flymono.mono.wo_b import wo_b_product, wo_b_weights
 from flymono.mono.build import (
     Build,
     Epoch,
+    Faults,
     Ffn,
     FfnLds,
     FfnScratch,
@@ -58,6 +59,7 @@ from flymono.mono.build import (
 )
 from flymono.mono.down import down
 from flymono.mono.epoch_end import epoch_end, hold_tag, mark
+from flymono.mono.faults import finish, turn_back
 from flymono.mono.final_reduce import final_reduce
 from flymono.mono.peers import join
 from flymono.mono.route import route
@@ -128,9 +130,10 @@ FFN = Ffn(
     ),
     peer=Peer(
         ranks=4,
+        mark=256,
         half=6881280,
-        attn=0,
-        ffn=491520,
+        attn=256,
+        ffn=491776,
     ),
     epoch=Epoch(
         marks=4,
@@ -166,8 +169,20 @@ BUILD = Build(
     lds_bytes=57216,
     tag_scale=2,
     tag_offset=2,
-    fault_word=2,
     timeline=31,
+    faults=Faults(
+        code=4633,
+        shift=16,
+        stop=1,
+        mark=512,
+        look=64,
+        fault=424,
+        bound=432,
+        epoch=416,
+        sym=392,
+        table=400,
+        rank=408,
+    ),
     how=Strategy(
         gemv="fp8_mfma_fma",
         weight_layout="tile_major",
@@ -293,25 +308,25 @@ DOWN_GEMV = Gemv(
     span=256,
 )
 
-# Where a wave waits for another workgroup, and how often it looks before it gives up.
-COMBINE_SRDY = Site(1, "combine", polls=67108864)
-WO_A_CRDY = Site(2, "wo_a", polls=67108864)
-WO_B_ARDY = Site(3, "wo_b", polls=67108864)
-SLICE_ATTN = Site(4, "slice", polls=67108864)
-GATE_PMIX = Site(5, "gate", polls=67108864)
-NORM_LIN = Site(6, "norm", polls=67108864)
-XQ_XRDY = Site(7, "xq", polls=67108864)
-ROUTER_XRDY = Site(8, "router", polls=67108864)
-ROUTE_LOGIT = Site(9, "route", polls=67108864)
-SHARED_X8RDY = Site(10, "shared", polls=67108864)
-SHARED_Q_SMID = Site(11, "shared_q", polls=67108864)
-TABLE_ROUTE = Site(12, "table", polls=67108864)
-UG_X8RDY = Site(13, "ug", polls=67108864)
-DOWN_SMQ = Site(14, "down", polls=67108864)
-DOWN_SMC = Site(15, "down", polls=67108864)
-DOWN_UGF = Site(16, "down", polls=67108864)
-REDUCE_FFN = Site(17, "reduce", polls=67108864)
-EPOCH_MARKS = Site(18, "epoch", polls=67108864)
+# Where a wave waits for another workgroup.
+COMBINE_SRDY = Site(1, "combine")
+WO_A_CRDY = Site(2, "wo_a")
+WO_B_ARDY = Site(3, "wo_b")
+SLICE_ATTN = Site(4, "slice")
+GATE_PMIX = Site(5, "gate")
+NORM_LIN = Site(6, "norm")
+XQ_XRDY = Site(7, "xq")
+ROUTER_XRDY = Site(8, "router")
+ROUTE_LOGIT = Site(9, "route")
+SHARED_X8RDY = Site(10, "shared")
+SHARED_Q_SMID = Site(11, "shared_q")
+TABLE_ROUTE = Site(12, "table")
+UG_X8RDY = Site(13, "ug")
+DOWN_SMQ = Site(14, "down")
+DOWN_SMC = Site(15, "down")
+DOWN_UGF = Site(16, "down")
+REDUCE_FFN = Site(17, "reduce")
+EPOCH_MARKS = Site(18, "epoch")
 
 
 @flyc.kernel(name="dsv41_k2_gfx942_tp4_s6_r2", known_block_size=[512, 1, 1])
@@ -369,9 +384,12 @@ def k2(
     peers: Int64,
     rank: Int32,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
 ):
     c = join(hold_tag(enter(BUILD, scratch, epoch)), sym, peers, rank)
+    turn_back(c)
     stage("mark")
     mark(c)
     stage("split")
@@ -420,6 +438,7 @@ def k2(
     stage("epoch")
     epoch_end(c, EPOCH, EPOCH_MARKS)
     stage("end")
+    finish(c)
 
 
 @flyc.jit
@@ -477,6 +496,8 @@ def launch(
     peers: Int64,
     rank: Int32,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
     stream: fx.Stream = fx.Stream(None),
 ):
@@ -534,5 +555,7 @@ def launch(
         peers,
         rank,
         epoch,
+        fault,
+        bound,
         tl,
     ).launch(grid=(256,), block=(512,), stream=stream)

@@ -20,7 +20,7 @@
 #   MFMA shared  5,760 x scale_f32_16x16x128_f8f6f4
 #   MFMA ug      293,760 x scale_f32_16x16x128_f8f6f4
 #   MFMA down    177,600 x scale_f32_16x16x128_f8f6f4
-#   HBM          539,206,852 bytes
+#   HBM          539,206,856 bytes
 #   lower bound  67,401 ns by HBM traffic
 """K2: attention back and FFN half of one decoder layer on every rank of a group, in one persistent launch.
 
@@ -44,6 +44,7 @@ from flymono.mono.wo_b import wo_b_product, wo_b_weights
 from flymono.mono.build import (
     Build,
     Epoch,
+    Faults,
     Ffn,
     FfnLds,
     FfnScratch,
@@ -59,6 +60,7 @@ from flymono.mono.build import (
 )
 from flymono.mono.down import down
 from flymono.mono.epoch_end import epoch_end, hold_tag, mark
+from flymono.mono.faults import finish, turn_back
 from flymono.mono.final_reduce import final_reduce
 from flymono.mono.peers import join
 from flymono.mono.route import route
@@ -129,9 +131,10 @@ FFN = Ffn(
     ),
     peer=Peer(
         ranks=4,
+        mark=256,
         half=7864320,
-        attn=0,
-        ffn=1392640,
+        attn=256,
+        ffn=1392896,
     ),
     epoch=Epoch(
         marks=4,
@@ -167,8 +170,20 @@ BUILD = Build(
     lds_bytes=116176,
     tag_scale=2,
     tag_offset=2,
-    fault_word=2,
     timeline=31,
+    faults=Faults(
+        code=12613,
+        shift=16,
+        stop=1,
+        mark=512,
+        look=64,
+        fault=424,
+        bound=432,
+        epoch=416,
+        sym=392,
+        table=400,
+        rank=408,
+    ),
     how=Strategy(
         gemv="scaled_mfma",
         weight_layout="row_major",
@@ -294,27 +309,27 @@ DOWN_GEMV = Gemv(
     span=256,
 )
 
-# Where a wave waits for another workgroup, and how often it looks before it gives up.
-SPLIT_KRDY = Site(1, "split", polls=67108864)
-COMBINE_KRDY = Site(2, "combine", polls=67108864)
-COMBINE_SRDY = Site(3, "combine", polls=67108864)
-WO_A_CRDY = Site(4, "wo_a", polls=67108864)
-WO_B_ARDY = Site(5, "wo_b", polls=67108864)
-SLICE_ATTN = Site(6, "slice", polls=67108864)
-GATE_PMIX = Site(7, "gate", polls=67108864)
-NORM_LIN = Site(8, "norm", polls=67108864)
-XQ_XRDY = Site(9, "xq", polls=67108864)
-ROUTER_XRDY = Site(10, "router", polls=67108864)
-ROUTE_LOGIT = Site(11, "route", polls=67108864)
-SHARED_X8RDY = Site(12, "shared", polls=67108864)
-SHARED_Q_SMID = Site(13, "shared_q", polls=67108864)
-TABLE_ROUTE = Site(14, "table", polls=67108864)
-UG_X8RDY = Site(15, "ug", polls=67108864)
-DOWN_SMQ = Site(16, "down", polls=67108864)
-DOWN_SMC = Site(17, "down", polls=67108864)
-DOWN_UGF = Site(18, "down", polls=67108864)
-REDUCE_FFN = Site(19, "reduce", polls=67108864)
-EPOCH_MARKS = Site(20, "epoch", polls=67108864)
+# Where a wave waits for another workgroup.
+SPLIT_KRDY = Site(1, "split")
+COMBINE_KRDY = Site(2, "combine")
+COMBINE_SRDY = Site(3, "combine")
+WO_A_CRDY = Site(4, "wo_a")
+WO_B_ARDY = Site(5, "wo_b")
+SLICE_ATTN = Site(6, "slice")
+GATE_PMIX = Site(7, "gate")
+NORM_LIN = Site(8, "norm")
+XQ_XRDY = Site(9, "xq")
+ROUTER_XRDY = Site(10, "router")
+ROUTE_LOGIT = Site(11, "route")
+SHARED_X8RDY = Site(12, "shared")
+SHARED_Q_SMID = Site(13, "shared_q")
+TABLE_ROUTE = Site(14, "table")
+UG_X8RDY = Site(15, "ug")
+DOWN_SMQ = Site(16, "down")
+DOWN_SMC = Site(17, "down")
+DOWN_UGF = Site(18, "down")
+REDUCE_FFN = Site(19, "reduce")
+EPOCH_MARKS = Site(20, "epoch")
 
 
 @flyc.kernel(name="dsv41_k2_gfx950_tp4_s17_r1_index", known_block_size=[512, 1, 1])
@@ -372,9 +387,12 @@ def k2(
     peers: Int64,
     rank: Int32,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
 ):
     c = join(hold_tag(enter(BUILD, scratch, epoch)), sym, peers, rank)
+    turn_back(c)
     stage("mark")
     mark(c)
     stage("kt")
@@ -440,6 +458,7 @@ def k2(
     stage("epoch")
     epoch_end(c, EPOCH, EPOCH_MARKS)
     stage("end")
+    finish(c)
 
 
 @flyc.jit
@@ -497,6 +516,8 @@ def launch(
     peers: Int64,
     rank: Int32,
     epoch: Int64,
+    fault: Int64,
+    bound: Int64,
     tl: Int64,
     stream: fx.Stream = fx.Stream(None),
 ):
@@ -554,5 +575,7 @@ def launch(
         peers,
         rank,
         epoch,
+        fault,
+        bound,
         tl,
     ).launch(grid=(256,), block=(512,), stream=stream)
