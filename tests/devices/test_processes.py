@@ -104,7 +104,9 @@ def test_a_killed_rank_ends_the_other(ranks: list[Rank]) -> None:
 @pytest.mark.parametrize("ranks", ["clock"], indirect=True)
 def test_waits_for_a_killed_rank_give_up_with_a_report(ranks: list[Rank]) -> None:
     """As on a GPU: the bound passes, the kernel ends by itself and its fault words name what was missing."""
-    (report,) = killed_while_the_other_waits(ranks)["fault"]
+    said = killed_while_the_other_waits(ranks)
+    assert list(said) == ["fault"], said
+    (report,) = said["fault"]
     assert report.startswith("rank 0: a wait gave up on rank 0")
     assert "of rank 1 (site" in report and "look at rank 1: dead" in report
 
