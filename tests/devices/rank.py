@@ -1,7 +1,8 @@
-"""One rank of a build's launch in a process of its own: `python rank.py FOLDER RANK BUILD [hip | hip-dying]`.
+"""One rank of a build's launch in a process of its own: `python rank.py FOLDER RANK BUILD [KIND]`.
 
-With `hip` the rank is GPU 0 of the HIP runtime that the environment names; `hip-dying` ends, with code 9,
-when all ranks have mapped each other's memory. Handles are exchanged as files of FOLDER. On stdout:
+KIND is `emulator`; `clock`, the same with a clock that goes on where nobody else does; `hip`, GPU 0 of the
+HIP runtime that the environment names; `hip-dying`, which ends, with code 9, when all ranks have mapped each
+other's memory. Handles are exchanged as files of FOLDER. On stdout:
 "launched", "waiting" each time the launch is seen to do nothing else, and at last one JSON object: digests
 of what the launch wrote, or the error.
 """
@@ -116,7 +117,10 @@ def make_gpu(kind: str, arch: str, rank: int) -> Any:
         from flymono.runtime.devices.hip import HipGpu
 
         return HipGpu(specs(), 0, CpuTorch(0))
-    gpu = process_gpu(specs(), arch, rank, {"seed": 0})
+    options: dict[str, Any] = {"seed": 0}
+    if kind == "clock":  # registers of a wait that ended hold nothing: no finding
+        options |= {"check": False, "on_standstill": "clock"}
+    gpu = process_gpu(specs(), arch, rank, options)
     waiting_said(gpu)
     return gpu
 
@@ -142,6 +146,8 @@ def main(folder: Path, rank: int, build: str, kind: str = "emulator") -> dict[st
         return {"error": str(error)}
     finally:
         gpu.close()
+    if reports := group.faults([plan]):
+        return {"fault": [r.render() for r in reports]}
     return digests(Launched(bound, Counters(), 0), plan, group.epoch[rank])
 
 

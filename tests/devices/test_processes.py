@@ -27,8 +27,8 @@ BUILD = "dsv41_ffn-gfx950-tp2-s1"
 class Rank:
     """A rank's process; its lines are kept as they come."""
 
-    def __init__(self, folder: Path, rank: int, build: str) -> None:
-        command = [sys.executable, rank_script.__file__, str(folder), str(rank), build]
+    def __init__(self, folder: Path, rank: int, build: str, kind: str) -> None:
+        command = [sys.executable, rank_script.__file__, str(folder), str(rank), build, kind]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -38,6 +38,14 @@ class Rank:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.strip())
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def until(self, line: str, seconds: float = 300) -> None:
         """Wait for a line."""
@@ -54,14 +62,13 @@ class Rank:
 
 
 @pytest.fixture
-def ranks(tmp_path: Path) -> Iterator[list[Rank]]:
+def ranks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Rank]]:
+    """Two ranks of a kind (`rank.py`)."""
     real(bench(BUILD).plan)  # compiled before two processes ask for it
-    started = [Rank(tmp_path, r, BUILD) for r in range(2)]
+    started = [Rank(tmp_path, r, BUILD, getattr(request, "param", "emulator")) for r in range(2)]
     yield started
     for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+        one.close()
 
 
 @pytest.mark.slow
@@ -74,17 +81,34 @@ def test_two_processes_leave_the_bits_of_one(ranks: list[Rank]) -> None:
     assert all(v.ok for v in one.judge(ran.done))
 
 
-@pytest.mark.slow
-def test_a_killed_rank_ends_the_other(ranks: list[Rank]) -> None:
-    """Rank 1 is stopped in its launch until rank 0 does nothing but wait for it, then it is killed."""
+def killed_while_the_other_waits(ranks: list[Rank]) -> dict[str, Any]:
+    """Stop rank 1 in its launch until rank 0 does nothing but wait for it, then kill it: what rank 0 says."""
     ranks[1].until("launched")
     ranks[1].process.send_signal(signal.SIGSTOP)
     ranks[0].until("waiting")
     ranks[1].process.kill()
     killed = time.monotonic()
-    error = ranks[0].result()["error"]
+    said = ranks[0].result()
     assert time.monotonic() - killed < 10
+    return said
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_other(ranks: list[Rank]) -> None:
+    """The launch is cut off where it stands."""
+    error = killed_while_the_other_waits(ranks)["error"]
     assert f"rank 1 (process {ranks[1].process.pid}) has ended" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", ["clock"], indirect=True)
+def test_waits_for_a_killed_rank_give_up_with_a_report(ranks: list[Rank]) -> None:
+    """As on a GPU: the bound passes, the kernel ends by itself and its fault words name what was missing."""
+    said = killed_while_the_other_waits(ranks)
+    assert list(said) == ["fault"], said
+    (report,) = said["fault"]
+    assert report.startswith("rank 0: a wait gave up on rank 0")
+    assert "of rank 1 (site" in report and "look at rank 1: dead" in report
 
 
 @pytest.fixture
