@@ -1,6 +1,7 @@
-"""vLLM's own `layer.forward` under its own metadata, kernels on the emulator: the bits of `flymono run layer`.
+"""vLLM's own `layer.forward` under its own metadata, kernels on the emulator: the bits of `run layer`.
 
-`run layer` is judged by the reference in the same scenario, with the budgets of its stages; all ranks compare.
+`run layer` is judged by the reference in the same scenario, with the budgets of its stages; all ranks
+compare.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ SELECTION = ["kv_score", "compress", "produce_keys", "query", "index"]
 
 
 @pytest.mark.parametrize(("arch", "tp", "rows", "layer"), LAYERS)
-def test_a_real_layer_has_the_bits_of_run_layer_on_every_rank(arch: str, tp: int, rows: int, layer: int) -> None:
+def test_a_real_layer_has_the_bits_of_run_layer_on_every_rank(
+    arch: str, tp: int, rows: int, layer: int
+) -> None:
     found = run("forward", arch, tp, rows, layer, seconds=1400)
     one = found[""]
     assert one["path"] == "whole" and one["counts"]["taken"] == 1

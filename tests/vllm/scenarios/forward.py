@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 from checkpoint import fill, process
+from harness import AnyBuild, Supplies, Worker, answer, serve
+
 from flymono.runtime.plan.layers.host import needs_of
 from flymono.specs import load
-from harness import AnyBuild, Supplies, Worker, answer, serve
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "runner"))
 ARCH, TP, ROWS, LAYER, *OPTIONS = sys.argv[1:]
@@ -70,8 +71,9 @@ def builds_of(model: Any, arch: Any) -> frozenset[str]:
 
 def made(worker: Worker, at: Any) -> Any:
     """The layer with its weights; its sources on meta, since it only asks them for caches."""
-    from flymono.runtime.vllm.server import running
     from vllm.model_executor.layers import rotary_embedding
+
+    from flymono.runtime.vllm.server import running
 
     top = at.layer.case.model.topology
     sources = {max((n for n in group if n <= LAYER), default=LAYER) for group in
