@@ -36,6 +36,7 @@ COMMANDS = {
     "gen": "gen",
     "build": "build",
     "bundle": "bundle",
+    "status": "status",
     "run": "run",
     "demo": "demo",
     "emulate": "emulate",

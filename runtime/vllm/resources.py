@@ -6,7 +6,7 @@ others in their place: an emulated GPU and artefacts of a generator (tests), wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ...specs import Specs
 from ..devices.gpu import Gpu
@@ -42,8 +42,8 @@ class Resources(Protocol):
         """This process's GPU."""
         ...
 
-    def kernels(self, arch: str, tp: int) -> Kernels:
-        """The kernels of an arch at a TP size. Raises UserError (the bundle's own errors)."""
+    def kernels(self, specs: Specs, arch: str, tp: int) -> Kernels:
+        """The kernels of an arch at a TP size. Raises BundleError."""
         ...
 
 
@@ -90,13 +90,15 @@ class VllmResources:
 
         from ..devices.hip import HipGpu
 
-        return HipGpu(specs, torch.cuda.current_device())
+        return cast(Gpu, HipGpu(specs, torch.cuda.current_device()))
 
-    def kernels(self, arch: str, tp: int) -> Kernels:
-        """The bundle that FLYMONO_BUNDLE names, else the installed one."""
+    def kernels(self, specs: Specs, arch: str, tp: int) -> Kernels:
+        """The bundle that FLYMONO_BUNDLE names, else the installed one, if it was made from `specs`."""
         from ..bundle import find_bundle
 
-        return BundleKernels(find_bundle(arch, tp))
+        bundle = find_bundle(arch, tp)
+        bundle.check_specs(specs)
+        return BundleKernels(bundle)
 
 
 _current: Resources = VllmResources()

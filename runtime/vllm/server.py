@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...reference.layer_sizes import LayerSizes
 from ...specs import Specs, load
-from ...specs.findings import UserError
+from ..bundle import BundleCode, BundleError, BundleFinding
 from ..plan.layer import kind_of
 from ..plan.layers import (
     Counts,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 STRICT = "FLYMONO_STRICT"
 SECONDS = 60
+LOADING = "loading kernels"
+"""What a runner says it did when a build could not be loaded."""
 
 
 class Refused(ValueError):
@@ -87,10 +89,9 @@ class Server:
     def _with_kernels(self, host: Host) -> Host:
         """The host with what its bundle holds; without one, a reason more."""
         try:
-            self.kernels = found = self.resources.kernels(host.arch, self.tp)
-        except UserError as error:
-            where = str(error).strip().splitlines()[0]
-            self.faults += (reason(ServeCode.BUNDLE_MISSING, arch=host.arch, tp=self.tp, where=where),)
+            self.kernels = found = self.resources.kernels(self.specs, host.arch, self.tp)
+        except BundleError as error:
+            self.faults += tuple(_bundle_reason(one, host.arch, self.tp) for one in error.findings)
             return host
         return Host(**(vars(host) | {"builds": found.builds, "bundle_arch": found.arch}))
 
@@ -192,6 +193,8 @@ class Server:
                 whole, ffn, seconds=SECONDS,
             )  # fmt: skip
         except RunnerError as error:
+            if self.strict and LOADING in str(error):
+                raise Refused(str(error)) from error  # a bundle's artefact, by name and command
             first = error.reasons[0] if error.reasons else None
             what, rank = (
                 (f"{first.what}: {first.text}", first.rank) if first else (str(error), self.ranks.rank)
@@ -305,6 +308,16 @@ def forget() -> None:
     if _server is not None:
         _server.close()
     _server = None
+
+
+def _bundle_reason(one: BundleFinding, arch: str, tp: int) -> Reason:
+    """What a bundle is refused for, in the catalogue's words."""
+    said: dict[str, object] = {"arch": arch, "tp": tp}
+    if one.code in (BundleCode.STALE_SPEC, BundleCode.STALE_PLAN):
+        return reason(ServeCode.BUNDLE_STALE, what=one.message, **said)
+    if one.code in (BundleCode.ALTERED, BundleCode.MANIFEST, BundleCode.FORMAT, BundleCode.MISSING):
+        return reason(ServeCode.BUNDLE_ALTERED, artefact=one.where, what=one.message, **said)
+    return reason(ServeCode.BUNDLE_MISSING, where=one.message, **said)
 
 
 def _tp() -> int:

@@ -93,7 +93,7 @@ class Supplies:
         assert self._gpu is not None, "this scenario launches nothing"
         return self._gpu
 
-    def kernels(self, arch: str, tp: int) -> Any:
+    def kernels(self, specs: Any, arch: str, tp: int) -> Any:
         self._kernels.arch = arch
         return self._kernels
 
@@ -173,7 +173,8 @@ class Worker:
         }  # fmt: skip
         given = {
             "model": str(folder), "monokernel": True, "max_model_len": 4096, "skip_tokenizer_init": True,
-            "load_format": "dummy", "max_num_seqs": 8, "max_num_batched_tokens": 4096, "kv_cache_dtype": "fp8",
+            "load_format": "dummy", "max_num_seqs": 8, "max_num_batched_tokens": 4096,
+            "kv_cache_dtype": "fp8",
             "speculative_config": speculation if drafts else None,
             "moe_backend": "aiter" if needs_aiter(self.arch) else "auto",
         }  # fmt: skip

@@ -1,6 +1,7 @@
-"""vLLM's own `layer.forward` under its own metadata, kernels on the emulator: the bits of `flymono run layer`.
+"""vLLM's own `layer.forward` under its own metadata, kernels on the emulator: the bits of `run layer`.
 
-`run layer` is judged by the reference in the same scenario, with the budgets of its stages; all ranks compare.
+`run layer` is judged by the reference in the same scenario, with the budgets of its stages; all ranks
+compare.
 """
 
 from __future__ import annotations

@@ -8,14 +8,17 @@ from scenario import needs_vllm, run
 pytestmark = [needs_vllm, pytest.mark.slow]
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("arch", "tp"), [("gfx942", 4), ("gfx950", 2), ("gfx950", 4)])
 def test_launches_read_what_the_checkpoint_says(arch: str, tp: int) -> None:
     """At load, and after a reload: byte for byte what the project's copies of the published form are, at the
-    same addresses (a captured graph holds them)."""
-    found = run("loading", arch, tp)
+    same addresses (a captured graph holds them; `launches_same` looks at the tensors from before)."""
+    found = run("loading", arch, tp, seconds=1400)
     assert "error" not in found, found["error"]
     assert found["loaded"] == [] and found["planted"] == ["ffn.w2"]
-    assert found["reloaded"] == [] and found["launches_same"] == [] and found["moved"] == []
+    assert found["reloaded"] == [] and found["launches_same"] == []
+    # vLLM may put its RoPE table elsewhere; no reload changes it, and the launches' weights keep theirs alive
+    assert {name.partition(".")[2] for name in found["moved"]} <= {"cos_sin"}
     assert (found["copies"] > 100 << 20) is found["own"]
 
 

@@ -37,7 +37,7 @@ class Front:
 
 
 def main() -> None:
-    from serving import Rank, ground, specs
+    from serving import ground, specs
 
     from flymono.runtime.devices.emulated import EmulatedNode
     from flymono.runtime.plan.support import model_of
@@ -50,11 +50,10 @@ def main() -> None:
     kernels = AnyBuild(code)
     kernels.builds = builds_of(model_of(specs(), "dsv41"), specs().arch[ARCH])
     serve(Supplies(Front(group[0]), node.gpus[0], kernels))
-    with Worker(ARCH, TP, attention_config={"indexer_kv_dtype": "mxfp4"} if INDEXED else {}) as worker:
-        with torch.no_grad():
-            layer = made(worker, at)
-            ranks = [Rank.of(at, r) for r in range(TP)]
-            results = {name: step(worker, layer, at, node, group, ranks, name) for name in ("", *OPTIONS)}
+    indexer = {"attention_config": {"indexer_kv_dtype": "mxfp4"}} if INDEXED else {}
+    with Worker(ARCH, TP, **indexer) as worker, torch.no_grad():
+        layer = made(worker, at)
+        results = {name: step(worker, layer, at, node, group, name) for name in ("", *OPTIONS)}
     answer(experts=list(at.experts), **results)
 
 
@@ -93,7 +92,7 @@ def made(worker: Worker, at: Any) -> Any:
     return layer
 
 
-def step(worker: Any, layer: Any, at: Any, node: Any, group: Any, ranks: Any, bug: str) -> dict[str, Any]:
+def step(worker: Any, layer: Any, at: Any, node: Any, group: Any, bug: str) -> dict[str, Any]:
     """One step on all ranks; what differs from `run layer`, by rank."""
     from serving import Rank, bits, on_ranks, same_bits, specs, wanted
 
@@ -171,7 +170,7 @@ def forward(worker: Any, layer: Any, at: Any, own: Any, bug: str) -> Any:
 
 
 def operations(own: Any, k: Any, seen: list[Any]) -> Any:
-    """The five operations of a selection, by the reference: they write what vLLM's GPU kernels would write."""
+    """The five operations of a selection, by the reference: they write what vLLM's kernels would write."""
     from flymono.runtime.vllm.selection import Operations
 
     def note(name: str, *tensors: Any) -> None:

@@ -1,5 +1,5 @@
-"""A draft layer with weights of the published form: vLLM's processing with the plugin's hooks around it, then a
-reload through vLLM's own layerwise machinery."""
+"""A draft layer with weights of the published form: vLLM's processing with the plugin's hooks around it, then
+a reload through vLLM's own layerwise machinery."""
 
 import sys
 
@@ -81,8 +81,9 @@ def reload(worker: Worker, layer: object, whole: object) -> None:
     finalize_layerwise_reload(layer, worker.config.model_config)
 
 
-def copied(parameter: torch.Tensor, value: torch.Tensor) -> None:
-    parameter.data.copy_(value)
+def copied(param: torch.Tensor, loaded_weight: torch.Tensor) -> None:
+    """A loader; the machinery knows its first argument by this name."""
+    param.data.copy_(loaded_weight)
 
 
 def worker_copy(layer: object) -> torch.nn.Module:
