@@ -42,7 +42,6 @@ COMMANDS = {
     "emulate": "emulate",
     "diff": "diff",
     "codes": "codes",
-    "status": "status",
 }
 SPECS_OPTION = "--specs"
 SPECS_VARIABLE = "FLYMONO_SPECS"

@@ -102,9 +102,9 @@ class Gpu(Protocol):
         self, function: Any, grid: int, block: int, kernarg: bytes | bytearray | memoryview, stream: int,
         buffers: Callable[[], Sequence[Touched]],
     ) -> None:  # fmt: skip
-        """Queue `grid` workgroups of `block` lanes of a `Function` that this GPU has loaded. `buffers()` names
-        what the kernel may touch: devices that check call it before they return, and keep what it gives alive
-        until the kernel has run; others do not call it."""
+        """Queue `grid` workgroups of `block` lanes of a `Function` that this GPU has loaded. `buffers()`
+        names what the kernel may touch: devices that check call it before they return, and keep what it gives
+        alive until the kernel has run; others do not call it."""
         ...
 
     def in_order(self, call: Callable[[], object]) -> None:

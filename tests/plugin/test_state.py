@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flymono.cli.status import lines, read
+from flymono.cli.status import read, told
 from flymono.runtime.plan.layers import Counts, Host, StepFacts, decide, model_plan
 from flymono.runtime.vllm import watch
 from flymono.specs import load
@@ -59,15 +59,15 @@ def test_status_says_it_in_words(server: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(watch.STATE, str(tmp_path))
     watch.save_state(server, 0.0)
     (one,) = read(tmp_path)
-    text = "\n".join(lines(one, one["time"] + 61))
-    assert "rank 1: dsv41 on gfx950 TP2, on, silent for 61 s" in text
-    assert "35 whole, 8 ffn, 0 stock" in text and "bundle abc" in text
-    assert "target: widths 6,12; 1 of 3 steps decided on kernels, 1 piecewise, 1 prefills" in text
+    text = "\n".join(told(one, one["time"] + 61))
+    assert "rank 1 of TP2 on gfx950" in text and "61 s ago: it rests, or died" in text
+    assert "35 whole, 8 ffn" in text and "bundle abc" in text
+    assert "1 of 3 decided steps taken, widths 6, 12; not: 1 piecewise, 1 prefills" in text
 
 
 def test_no_state_is_a_message(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no state files"):
+    with pytest.raises(UserError, match="no rank has written"):
         read(tmp_path)
     (tmp_path / "rank0.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="is not a rank's state"):
         read(tmp_path)

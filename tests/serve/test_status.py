@@ -45,7 +45,7 @@ def test_every_rank_is_told_by_its_number(tmp_path: Path, capsys: pytest.Capture
     out = capsys.readouterr().out
     assert [line.split()[1] for line in out.splitlines() if line.startswith("rank")] == ["0", "2", "10"]
     assert "35 whole, 8 ffn; plan 0123456789ab, bundle gfx950-tp2" in out
-    assert "7 steps taken, widths 6, 12; not: 2 prefill-rows" in out
+    assert "7 of 9 decided steps taken, widths 6, 12; not: 2 prefill-rows" in out
     assert "copies 3.00 GiB, target runner 1.00 GiB, draft runner 0.50 GiB" in out
 
 
