@@ -124,6 +124,9 @@ FFN = Ffn(
         half=6881280,
         attn=256,
         ffn=573696,
+        sym=200,
+        table=208,
+        rank=216,
     ),
     epoch=Epoch(
         marks=4,
@@ -169,9 +172,6 @@ BUILD = Build(
         fault=232,
         bound=240,
         epoch=224,
-        sym=200,
-        table=208,
-        rank=216,
     ),
     how=Strategy(
         gemv="fp8_mfma_fma",
@@ -248,21 +248,21 @@ DOWN_GEMV = Gemv(
 )
 
 # Where a wave waits for another workgroup.
-SLICE_ATTN = Site(1, "slice")
-GATE_PMIX = Site(2, "gate")
-NORM_LIN = Site(3, "norm")
-XQ_XRDY = Site(4, "xq")
-ROUTER_XRDY = Site(5, "router")
-ROUTE_LOGIT = Site(6, "route")
-SHARED_X8RDY = Site(7, "shared")
-SHARED_Q_SMID = Site(8, "shared_q")
-TABLE_ROUTE = Site(9, "table")
-UG_X8RDY = Site(10, "ug")
-DOWN_SMQ = Site(11, "down")
-DOWN_SMC = Site(12, "down")
-DOWN_UGF = Site(13, "down")
-REDUCE_FFN = Site(14, "reduce")
-EPOCH_MARKS = Site(15, "epoch")
+SLICE_ATTN = Site(1, "slice", hold=1)
+GATE_PMIX = Site(2, "gate", hold=1)
+NORM_LIN = Site(3, "norm", hold=1)
+XQ_XRDY = Site(4, "xq", hold=1)
+ROUTER_XRDY = Site(5, "router", hold=1)
+ROUTE_LOGIT = Site(6, "route", hold=1)
+SHARED_X8RDY = Site(7, "shared", hold=1)
+SHARED_Q_SMID = Site(8, "shared_q", hold=1)
+TABLE_ROUTE = Site(9, "table", hold=1)
+UG_X8RDY = Site(10, "ug", hold=1)
+DOWN_SMQ = Site(11, "down", hold=1)
+DOWN_SMC = Site(12, "down", hold=1)
+DOWN_UGF = Site(13, "down", hold=1)
+REDUCE_FFN = Site(14, "reduce", hold=1)
+EPOCH_MARKS = Site(15, "epoch", hold=1)
 
 
 @flyc.kernel(name="dsv41_ffn_gfx942_tp4_s7_draft", known_block_size=[512, 1, 1])
@@ -300,8 +300,9 @@ def ffn(
     bound: Int64,
     tl: Int64,
 ):
-    c = join(hold_tag(enter(BUILD, scratch, epoch)), sym, peers, rank)
+    c = join(enter(BUILD, scratch, epoch), sym, peers, rank)
     turn_back(c)
+    c = hold_tag(c)
     stage("push")
     push_partial(c, PUSH, part)
     stage("mark")

@@ -160,11 +160,11 @@ WQ_B_GEMV = Gemv(
 )
 
 # Where a wave waits for another workgroup.
-NORM_LIN = Site(1, "norm")
-GATE_PMIX = Site(2, "gate")
-WQKV_XRDY = Site(3, "wqkv")
-QKV_QKVP = Site(4, "qkv")
-WQ_B_QRDY = Site(5, "wq_b")
+NORM_LIN = Site(1, "norm", hold=1)
+GATE_PMIX = Site(2, "gate", hold=1)
+WQKV_XRDY = Site(3, "wqkv", hold=1)
+QKV_QKVP = Site(4, "qkv", hold=1)
+WQ_B_QRDY = Site(5, "wq_b", hold=1)
 
 
 @flyc.kernel(name="dsv41_k1_gfx950_tp2_s6_r2", known_block_size=[512, 1, 1])

@@ -134,6 +134,9 @@ FFN = Ffn(
         half=6881280,
         attn=256,
         ffn=491776,
+        sym=392,
+        table=400,
+        rank=408,
     ),
     epoch=Epoch(
         marks=4,
@@ -179,9 +182,6 @@ BUILD = Build(
         fault=424,
         bound=432,
         epoch=416,
-        sym=392,
-        table=400,
-        rank=408,
     ),
     how=Strategy(
         gemv="fp8_mfma_fma",
@@ -309,24 +309,24 @@ DOWN_GEMV = Gemv(
 )
 
 # Where a wave waits for another workgroup.
-COMBINE_SRDY = Site(1, "combine")
-WO_A_CRDY = Site(2, "wo_a")
-WO_B_ARDY = Site(3, "wo_b")
-SLICE_ATTN = Site(4, "slice")
-GATE_PMIX = Site(5, "gate")
-NORM_LIN = Site(6, "norm")
-XQ_XRDY = Site(7, "xq")
-ROUTER_XRDY = Site(8, "router")
-ROUTE_LOGIT = Site(9, "route")
-SHARED_X8RDY = Site(10, "shared")
-SHARED_Q_SMID = Site(11, "shared_q")
-TABLE_ROUTE = Site(12, "table")
-UG_X8RDY = Site(13, "ug")
-DOWN_SMQ = Site(14, "down")
-DOWN_SMC = Site(15, "down")
-DOWN_UGF = Site(16, "down")
-REDUCE_FFN = Site(17, "reduce")
-EPOCH_MARKS = Site(18, "epoch")
+COMBINE_SRDY = Site(1, "combine", hold=1)
+WO_A_CRDY = Site(2, "wo_a", hold=1)
+WO_B_ARDY = Site(3, "wo_b", hold=1)
+SLICE_ATTN = Site(4, "slice", hold=1)
+GATE_PMIX = Site(5, "gate", hold=1)
+NORM_LIN = Site(6, "norm", hold=1)
+XQ_XRDY = Site(7, "xq", hold=1)
+ROUTER_XRDY = Site(8, "router", hold=1)
+ROUTE_LOGIT = Site(9, "route", hold=1)
+SHARED_X8RDY = Site(10, "shared", hold=1)
+SHARED_Q_SMID = Site(11, "shared_q", hold=1)
+TABLE_ROUTE = Site(12, "table", hold=1)
+UG_X8RDY = Site(13, "ug", hold=1)
+DOWN_SMQ = Site(14, "down", hold=1)
+DOWN_SMC = Site(15, "down", hold=1)
+DOWN_UGF = Site(16, "down", hold=1)
+REDUCE_FFN = Site(17, "reduce", hold=1)
+EPOCH_MARKS = Site(18, "epoch", hold=1)
 
 
 @flyc.kernel(name="dsv41_k2_gfx942_tp4_s6_r2", known_block_size=[512, 1, 1])
@@ -388,8 +388,9 @@ def k2(
     bound: Int64,
     tl: Int64,
 ):
-    c = join(hold_tag(enter(BUILD, scratch, epoch)), sym, peers, rank)
+    c = join(enter(BUILD, scratch, epoch), sym, peers, rank)
     turn_back(c)
+    c = hold_tag(c)
     stage("mark")
     mark(c)
     stage("split")

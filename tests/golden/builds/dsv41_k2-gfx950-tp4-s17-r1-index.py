@@ -135,6 +135,9 @@ FFN = Ffn(
         half=7864320,
         attn=256,
         ffn=1392896,
+        sym=392,
+        table=400,
+        rank=408,
     ),
     epoch=Epoch(
         marks=4,
@@ -180,9 +183,6 @@ BUILD = Build(
         fault=424,
         bound=432,
         epoch=416,
-        sym=392,
-        table=400,
-        rank=408,
     ),
     how=Strategy(
         gemv="scaled_mfma",
@@ -310,26 +310,26 @@ DOWN_GEMV = Gemv(
 )
 
 # Where a wave waits for another workgroup.
-SPLIT_KRDY = Site(1, "split")
-COMBINE_KRDY = Site(2, "combine")
-COMBINE_SRDY = Site(3, "combine")
-WO_A_CRDY = Site(4, "wo_a")
-WO_B_ARDY = Site(5, "wo_b")
-SLICE_ATTN = Site(6, "slice")
-GATE_PMIX = Site(7, "gate")
-NORM_LIN = Site(8, "norm")
-XQ_XRDY = Site(9, "xq")
-ROUTER_XRDY = Site(10, "router")
-ROUTE_LOGIT = Site(11, "route")
-SHARED_X8RDY = Site(12, "shared")
-SHARED_Q_SMID = Site(13, "shared_q")
-TABLE_ROUTE = Site(14, "table")
-UG_X8RDY = Site(15, "ug")
-DOWN_SMQ = Site(16, "down")
-DOWN_SMC = Site(17, "down")
-DOWN_UGF = Site(18, "down")
-REDUCE_FFN = Site(19, "reduce")
-EPOCH_MARKS = Site(20, "epoch")
+SPLIT_KRDY = Site(1, "split", hold=1)
+COMBINE_KRDY = Site(2, "combine", hold=1)
+COMBINE_SRDY = Site(3, "combine", hold=1)
+WO_A_CRDY = Site(4, "wo_a", hold=1)
+WO_B_ARDY = Site(5, "wo_b", hold=1)
+SLICE_ATTN = Site(6, "slice", hold=1)
+GATE_PMIX = Site(7, "gate", hold=1)
+NORM_LIN = Site(8, "norm", hold=1)
+XQ_XRDY = Site(9, "xq", hold=1)
+ROUTER_XRDY = Site(10, "router", hold=1)
+ROUTE_LOGIT = Site(11, "route", hold=1)
+SHARED_X8RDY = Site(12, "shared", hold=1)
+SHARED_Q_SMID = Site(13, "shared_q", hold=1)
+TABLE_ROUTE = Site(14, "table", hold=1)
+UG_X8RDY = Site(15, "ug", hold=1)
+DOWN_SMQ = Site(16, "down", hold=1)
+DOWN_SMC = Site(17, "down", hold=1)
+DOWN_UGF = Site(18, "down", hold=1)
+REDUCE_FFN = Site(19, "reduce", hold=1)
+EPOCH_MARKS = Site(20, "epoch", hold=1)
 
 
 @flyc.kernel(name="dsv41_k2_gfx950_tp4_s17_r1_index", known_block_size=[512, 1, 1])
@@ -391,8 +391,9 @@ def k2(
     bound: Int64,
     tl: Int64,
 ):
-    c = join(hold_tag(enter(BUILD, scratch, epoch)), sym, peers, rank)
+    c = join(enter(BUILD, scratch, epoch), sym, peers, rank)
     turn_back(c)
+    c = hold_tag(c)
     stage("mark")
     mark(c)
     stage("kt")
