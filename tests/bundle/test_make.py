@@ -31,12 +31,20 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+COMMAND_LINE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background ignores it
+from flymono.cli.main import main
+main()
+"""
+
+
 def start(cache: Path, *args: object) -> subprocess.Popen[str]:
     """`flymono bundle ...` in a process of its own."""
     src = str(Path(__file__).resolve().parents[2] / "src")
     path = os.pathsep.join([src, os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
     env = {**os.environ, "FLYMONO_CACHE": str(cache), "PYTHONPATH": path}
-    call = [sys.executable, "-m", "flymono.cli.main", *map(str, args)]
+    call = [sys.executable, "-c", COMMAND_LINE, *map(str, args)]
     return subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
