@@ -23,7 +23,7 @@ needs_vllm = pytest.mark.skipif(
 
 
 def run(
-    name: str, arch: str, *arguments: object, seconds: float = 300, env: dict[str, str] | None = None
+    name: str, arch: str, *arguments: object, seconds: float = 1400, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """Run scenarios/NAME.py on a fake GPU of `arch`; its answer, with the lines of its log as `log`."""
     command = [sys.executable, str(HERE / "scenarios" / f"{name}.py"), arch, *map(str, arguments)]
