@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -60,5 +61,5 @@ def environment(arch: str) -> dict[str, str]:
         "HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1",
         "VLLM_ROCM_USE_AITER": str(int(aiter)), "VLLM_ROCM_USE_AITER_MOE": str(int(aiter)),
         "VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
-        "VLLM_CACHE_ROOT": "/tmp/flymono-vllm-test", "PYTHONDONTWRITEBYTECODE": "1",
+        "VLLM_CACHE_ROOT": str(Path(tempfile.gettempdir()) / "flymono-vllm-test"),
     }  # fmt: skip
