@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ needs_vllm = pytest.mark.skipif(
 
 
 def run(
-    name: str, arch: str, *arguments: object, seconds: float = 300, env: dict[str, str] | None = None
+    name: str, arch: str, *arguments: object, seconds: float = 1400, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """Run scenarios/NAME.py on a fake GPU of `arch`; its answer, with the lines of its log as `log`."""
     command = [sys.executable, str(HERE / "scenarios" / f"{name}.py"), arch, *map(str, arguments)]
@@ -60,5 +61,5 @@ def environment(arch: str) -> dict[str, str]:
         "HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1",
         "VLLM_ROCM_USE_AITER": str(int(aiter)), "VLLM_ROCM_USE_AITER_MOE": str(int(aiter)),
         "VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
-        "VLLM_CACHE_ROOT": "/tmp/flymono-vllm-test", "PYTHONDONTWRITEBYTECODE": "1",
+        "VLLM_CACHE_ROOT": str(Path(tempfile.gettempdir()) / "flymono-vllm-test"),
     }  # fmt: skip

@@ -32,7 +32,7 @@ SELECTION = ["kv_score", "compress", "produce_keys", "query", "index"]
 def test_a_real_layer_has_the_bits_of_run_layer_on_every_rank(
     arch: str, tp: int, rows: int, layer: int
 ) -> None:
-    found = run("forward", arch, tp, rows, layer, seconds=1400)
+    found = run("forward", arch, tp, rows, layer)
     one = found[""]
     assert one["path"] == "whole" and one["counts"]["taken"] == 1
     assert one["differs"] == [[]] * tp
@@ -45,7 +45,7 @@ def test_a_real_layer_has_the_bits_of_run_layer_on_every_rank(
 
 def test_bugs_of_a_host_are_seen() -> None:
     """Inputs taken for each other, a list of another step, a cache's blocks too far apart."""
-    found = run("forward", "gfx950", 2, 1, 3, "swapped", "stale", "stride", seconds=1400)
+    found = run("forward", "gfx950", 2, 1, 3, "swapped", "stale", "stride")
     assert found[""]["differs"] == [[], []]
     assert "out" in found["swapped"]["differs"][0] and "out" in found["stale"]["differs"][0]
     assert "swa of rank 0" in found["stride"]["raised"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 from scenario import needs_vllm, run
 
-pytestmark = [needs_vllm, pytest.mark.slow]
+pytestmark = [needs_vllm, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
-@pytest.mark.timeout(1500)
 @pytest.mark.parametrize(("arch", "tp"), [("gfx942", 4), ("gfx950", 2), ("gfx950", 4)])
 def test_launches_read_what_the_checkpoint_says(arch: str, tp: int) -> None:
     """At load, and after a reload: byte for byte what the project's copies of the published form are, at the
     same addresses (a captured graph holds them; `launches_same` looks at the tensors from before)."""
-    found = run("loading", arch, tp, seconds=1400)
+    found = run("loading", arch, tp)
     assert "error" not in found, found["error"]
     assert found["loaded"] == [] and found["planted"] == ["ffn.w2"]
     assert found["reloaded"] == [] and found["launches_same"] == []

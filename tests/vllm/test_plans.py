@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scenario import needs_vllm, run
 
-pytestmark = [needs_vllm, pytest.mark.slow]
+pytestmark = [needs_vllm, pytest.mark.slow, pytest.mark.timeout(1500)]
 INDEX = (2, 8, 14, 20, 24, 28, 32, 36)
 DEPLOYMENTS = (("gfx942", 4, ""), ("gfx950", 2, ""), ("gfx950", 2, "mxfp4"), ("gfx950", 4, "mxfp4"))
 
