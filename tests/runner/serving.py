@@ -155,8 +155,9 @@ def seam_of(case: LayerCase) -> Seam:
     """The layer's input as vLLM gives it; what is not folded in is not there."""
     k = case.k1
     if not k.fold:
-        first = case.layer in (0, case.model.topology.layers)
-        return Seam(None, k.res_in.clone(), None, None, None if first else k.pre_in.clone())
+        first = k.pre_in.new_tensor([1.0] + [0.0] * (k.pre_in.shape[1] - 1))
+        is_first = bool((k.pre_in == first).all())
+        return Seam(None, k.res_in.clone(), None, None, None if is_first else k.pre_in.clone())
     post = k.post_in.clone().unsqueeze(-1)
     return Seam(k.pend.clone(), k.res_in.clone(), post, k.comb_in.clone(), k.pre_in.clone())
 

@@ -107,7 +107,7 @@ def test_layers_in_a_row_hand_on_and_use_both_peer_halves(server: Server) -> Non
     one, other = ground(*PLAIN), ground_after(*PLAIN)
     for _ in range(2):
         first = server.run(ranks_of())
-        again = ranks_of()
+        again = ranks_of(other)  # which has the second layer's experts in place
         outs = on_ranks(server.tp, lambda r, f=first, a=again: a[r].run(server.runners[r], given=f[r]))  # type: ignore[misc]
         server.finish()
         for r in range(server.tp):
