@@ -18,7 +18,7 @@ from flymono.runtime.devices.base import Counters
 from flymono.runtime.devices.emulated import EmulatedNode
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import K1Plan, K2Plan
-from flymono.runtime.run import ffn, k1, k2
+from flymono.runtime.run import ffn, k2
 from flymono.runtime.run.bind import DTYPES, Bound
 from flymono.runtime.run.group import Group, Launched
 from flymono.runtime.run.layer import Layer, LayerDone, run_layer
@@ -216,16 +216,13 @@ def wanted(at: Ground, rank: int) -> dict[str, Tensor]:
 
 
 def judged(at: Ground, server: Server, ranks: Sequence[Rank], outs: Sequence[Seam]) -> list[Any]:
-    """The reference's verdicts on what the runners' launches left, all stages of K1 and K2."""
+    """The reference's verdicts on what the runners' launches left, all stages of K2. K1's regions are K2's by
+    then (its seam takes LIN and PMIX again); K1 is held to the bits of `run layer`."""
     layer, tp = at.layer, at.tp
     epoch = server.runners[0].epoch() - 1
-    left = [_left(layer.k1, server, r, ranks[r], outs[r], epoch) for r in range(tp)]
-    weights = [layer.weights.k1(tp, r) for r in range(tp)]
-    numerics = specs().numerics
-    found = list(k1.judge_ranks(layer.k1, layer.case.k1, weights, layer.case.model, numerics["k1"], left))
     last = [_left(layer.k2, server, r, ranks[r], outs[r], epoch) for r in range(tp)]
     back, tail = [layer.weights.back(tp, r) for r in range(tp)], [layer.weights.ffn(tp, r) for r in range(tp)]
-    found += k2.judge(layer.k2, at.done.k2case, back, tail, layer.sizes, specs(), last)
+    found = k2.judge(layer.k2, at.done.k2case, back, tail, layer.sizes, specs(), last)
     return [*found, *ffn.same_bits(layer.k2, last)]
 
 
