@@ -34,7 +34,7 @@ def test_tables_show_every_part(specs: Specs) -> None:
         plan.key.id,
         "0..5, 6..6",
         "LDS: 42,752 of 65,536",
-        "Arguments: 40, 320 bytes",
+        "Arguments: 42, 336 bytes",
         "k1: 2e + 1",
         "bound",
     ]
@@ -137,7 +137,7 @@ def test_k2_tables_show_both_halves() -> None:
         "wo_b_first",
         "ug_tasks",
     ]
-    words += ["Arguments: 54, 432 bytes"]
+    words += ["Arguments: 56, 448 bytes"]
     assert [w for w in words if w not in text] == []
 
 

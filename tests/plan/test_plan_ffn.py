@@ -30,7 +30,7 @@ def made(specs: Specs, build: str) -> FfnPlan:
 def test_launch(specs: Specs) -> None:
     plan = made(specs, "dsv41_ffn-gfx942-tp4-s6")
     assert [s.name for s in plan.stages][:3] == ["mark", "push", "slice"]
-    assert (plan.lds.total, len(plan.abi.arguments), plan.abi.kernarg_bytes) == (56368, 30, 240)
+    assert (plan.lds.total, len(plan.abi.arguments), plan.abi.kernarg_bytes) == (56368, 32, 256)
     assert [a.name for a in plan.abi.arguments][:2] == ["part", "res_in"]
     assert plan.site("slice_attn").producer == "push" and plan.tag.at(7) == 16
     assert made(specs, "dsv41_ffn-gfx950-tp2-s6").lds.total == 56368, "no LDS for scale codes on either arch"

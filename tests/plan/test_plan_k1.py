@@ -22,7 +22,7 @@ def test_launch(specs: Specs, build: str, lds: int) -> None:
     plan = made(specs, build)
     assert (plan.grid, plan.block, plan.waves) == (256, 512, 8)
     assert (plan.lds.total, plan.lds.decides) == (lds, "front")
-    assert plan.abi.kernarg_bytes == 320
+    assert plan.abi.kernarg_bytes == 336
 
 
 def test_placement(specs: Specs) -> None:
@@ -272,4 +272,4 @@ def test_fold_off_and_index_leave_arguments_alone(specs: Specs) -> None:
     cost = made(specs, "dsv41_k1-gfx950-tp2-s6-r1-nofold-index").cost
     untouched = {t.name for t in cost.traffic if not t.requested_read and not t.requested_write}
     key_table = {"swa_idx", "swa_lens", "comp_bt", "topk", "t2r", "kt", "klen"}
-    assert untouched == {"pend", "post_in", "comb_in", "tl"} | key_table
+    assert untouched == {"pend", "post_in", "comb_in", "tl", "fault"} | key_table
