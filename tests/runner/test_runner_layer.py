@@ -28,7 +28,6 @@ LAYERS = (
     ("gfx942", 4, 1, 2),  # index and kv source: selection between the launches, key list
     ("gfx950", 2, 1, 20),  # index and kv source, keys made in K2
     ("gfx950", 2, 6, 3),
-    ("gfx942", 4, 6, 21),
 )
 
 
