@@ -28,7 +28,7 @@ import torch
 from flymono.emulator import CodeObject, CodeObjectError, EmulationError, Job
 from flymono.runtime.devices.base import Counters, Touched
 from flymono.runtime.devices.emulator import EmulatorDevice, Prepared, execute
-from flymono.runtime.devices.gpu import GpuError, MemoryKind
+from flymono.runtime.devices.gpu import GpuError, HostMemory, MemoryKind
 from flymono.runtime.plan.placement import grid_of
 from flymono.specs import Specs
 
@@ -41,22 +41,10 @@ Work = Prepared | Callable[[], object]
 
 
 @dataclass(eq=False)
-class EmulatedMemory:
+class EmulatedMemory(HostMemory):
     """Host memory that kernels reach."""
 
-    tensor: torch.Tensor
-    kind: MemoryKind
     own: bool = True  # else opened: a peer's
-
-    @property
-    def address(self) -> int:
-        """Where kernels and host find it."""
-        return self.tensor.data_ptr()
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return self.tensor.nbytes
 
 
 @dataclass(frozen=True)

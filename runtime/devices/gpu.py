@@ -14,6 +14,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
@@ -43,6 +44,24 @@ class Memory(Protocol):
     def kind(self) -> MemoryKind: ...
     @property
     def tensor(self) -> torch.Tensor: ...
+
+
+@dataclass(eq=False)
+class HostMemory:
+    """A `Memory` that is a CPU tensor's."""
+
+    tensor: torch.Tensor
+    kind: MemoryKind
+
+    @property
+    def address(self) -> int:
+        """Where kernels and host find it."""
+        return self.tensor.data_ptr()
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return self.tensor.nbytes
 
 
 class Function(Protocol):

@@ -8,25 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from flymono.runtime.devices.base import Touched
-from flymono.runtime.devices.gpu import GpuError, MemoryKind
-
-
-@dataclass(eq=False)
-class NullMemory:
-    """Zeroed host memory."""
-
-    tensor: torch.Tensor
-    kind: MemoryKind
-
-    @property
-    def address(self) -> int:
-        """Where it lies."""
-        return self.tensor.data_ptr()
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return self.tensor.nbytes
+from flymono.runtime.devices.gpu import GpuError, HostMemory, MemoryKind
 
 
 @dataclass(frozen=True)
@@ -43,25 +25,25 @@ class NullGpu:
         self.arch, self.compute_units, self.launches = arch, compute_units, 0
         self.torch_device = torch.device("cpu")
         self.capturing = False
-        self._peers = list[NullMemory]()
+        self._peers = list[HostMemory]()
 
-    def allocate(self, nbytes: int, kind: MemoryKind = "device") -> NullMemory:
+    def allocate(self, nbytes: int, kind: MemoryKind = "device") -> HostMemory:
         """Zeroed host memory. Raises GpuError inside a capture."""
         if self.capturing:
             raise GpuError(f"allocating {nbytes} bytes of {kind} memory inside a capture")
-        memory = NullMemory(torch.zeros(nbytes, dtype=torch.uint8), kind)
+        memory = HostMemory(torch.zeros(nbytes, dtype=torch.uint8), kind)
         if kind == "peer":
             self._peers.append(memory)
         return memory
 
-    def free(self, memory: NullMemory) -> None:
+    def free(self, memory: HostMemory) -> None:
         """Nothing: it goes when nobody holds it."""
 
-    def export(self, memory: NullMemory) -> bytes:
+    def export(self, memory: HostMemory) -> bytes:
         """An empty handle."""
         return b""
 
-    def open(self, handle: bytes) -> NullMemory:
+    def open(self, handle: bytes) -> HostMemory:
         """The peer memory that was allocated last."""
         return self._peers[-1]
 
