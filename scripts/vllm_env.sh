@@ -28,7 +28,7 @@ ctypes.CDLL(str(p.Path(u.find_spec("torch").origin).parent / "lib/libtorch_cpu.s
     # shellcheck disable=SC2086
     pip install -q --no-compile --no-deps ${VLLM_ARGS:-} "vllm==$VLLM"
     say "== flymono, in place: names and entry points; its compiled core beside it"
-    pip install -q --no-compile --no-deps --no-build-isolation -C wheel.cmake=false -C editable.mode=inplace -e .
+    pip install -q --no-compile --no-deps --no-build-isolation -C wheel.cmake=false -C wheel.py-api=py3 -C editable.mode=inplace -e .
     touch "$stamp"
 fi
 "$VENV/bin/python" -c 'import flymono.emulator' 2>/dev/null || PYTHON="$VENV/bin/python" sh scripts/build_core.sh
