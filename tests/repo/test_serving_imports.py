@@ -20,8 +20,8 @@ WITHOUT_TORCH = ("specs", "runtime/plan", "runtime/bundle")
 WITH_TORCH = ("runtime/weights", "runtime/step", "runtime/runner", "runtime/devices", "runtime/vllm")
 NOT_SERVED = (
     "flymono.runtime.bundle.make", "flymono.specs.__main__",
-    "flymono.runtime.devices.emulated", "flymono.runtime.devices.emulator", "flymono.runtime.devices.processes",
-    "flymono.runtime.devices.segments",
+    "flymono.runtime.devices.emulated", "flymono.runtime.devices.emulator",
+    "flymono.runtime.devices.processes", "flymono.runtime.devices.segments",
 )  # fmt: skip
 _IMPORT = """
 import importlib, sys
