@@ -14,8 +14,10 @@ from pathlib import Path
 import torch
 
 from flymono.runtime.heap import keep_heap
-from flymono.runtime.run.layer_command import Ran, run_ffn, run_layers
+from flymono.runtime.run.ffn_command import run_ffn
+from flymono.runtime.run.layer_command import run_layers
 from flymono.runtime.run.layer_options import LayerOptions
+from flymono.runtime.run.result import Ran
 from flymono.specs import Specs, UserError, load
 
 PLACES = (

@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from flymono.gen import api
-from flymono.reference.layer_case import make_ffn_case
 from flymono.runtime.devices.emulator import EmulatorDevice
-from flymono.runtime.plan import FfnPlan, plan_of
+from flymono.runtime.run.ffn_command import given, prepare_ffn, selected
 from flymono.runtime.run.group import Group, Kernel
 from flymono.runtime.run.layer import Layer, refuse_faults, run_layer
-from flymono.runtime.run.layer_command import built, ffn_given, prepare_layer
-from flymono.runtime.run.layer_options import LayerOptions, ffn_key
+from flymono.runtime.run.layer_command import built, prepare_layer
+from flymono.runtime.run.layer_options import LayerOptions
 from flymono.runtime.run.results import digest
 from flymono.specs import load
 
@@ -61,14 +60,10 @@ def layer_track(layer: Layer, group: Group, device: EmulatorDevice) -> Track:
 
 def ffn_track(options: LayerOptions, group: Group) -> Track:
     """The FFN launch of the options on the target's scratch."""
-    specs, key = load(), ffn_key(options, load())
-    plan = plan_of(specs, key)
-    assert isinstance(plan, FfnPlan)
-    model = next(iter(specs.model.values()))
-    layer = prepare_layer(options, specs)
-    case = make_ffn_case(model, rows=key.rows, tp=key.tp, fp8=plan.strategy.fp8, seed=options.seed)
-    kernel = Kernel(plan, api.build(key, specs), ffn_given(plan, case, layer.weights))
-    return Track(f"FFN launch, {key.rows} rows", group, (kernel,))
+    specs = load()
+    ready = prepare_ffn(options, specs)
+    kernel = Kernel(ready.plan, api.build(ready.plan.key, specs), given(ready, selected(ready)))
+    return Track(f"FFN launch, {ready.plan.key.rows} rows", group, (kernel,))
 
 
 def tracks_of(options: LayerOptions, mix: bool, device: EmulatorDevice) -> list[Track]:

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 Arch = Annotated[str, typer.Option(help="arch spec, e.g. gfx942")]
 Tp = Annotated[int | None, typer.Option(help="tensor-parallel size; default: the arch's first")]
-Rows = Annotated[int, typer.Option(help="tokens of the step")]
+Rows = Annotated[int | None, typer.Option(help="tokens of the step; default: 6")]
 Weights = Annotated[Path | None, typer.Option(help="safetensors file or folder with the published names")]
 Seed = Annotated[int, typer.Option(help="seed of inputs, and of weights where no file is given")]
 Order = Annotated[str, typer.Option(help="workgroup order: linear, reversed, random or starve:N")]
@@ -45,7 +45,7 @@ def _first() -> None:
 def _k1(
     arch: Arch,
     tp: Tp = None,
-    rows: Rows = 6,
+    rows: Rows = None,
     ratio: Annotated[
         int | None, typer.Option(help="compress ratio 0, 1 or 2; default: the layer's, else 2")
     ] = None,
@@ -84,7 +84,7 @@ def _k1(
 def _layer(
     arch: Arch,
     tp: Tp = None,
-    rows: Rows = 6,
+    rows: Rows = None,
     layer: Annotated[
         int | None, typer.Option(help="layer of the model (default 3); draft layers follow the backbone's")
     ] = None,
@@ -122,7 +122,7 @@ def _layer(
 def _ffn(
     arch: Arch,
     tp: Tp = None,
-    rows: Rows = 6,
+    rows: Rows = None,
     draft: Annotated[bool, typer.Option("--draft", help="the draft layers' mixture of experts")] = False,
     layer: Annotated[int | None, typer.Option(help="take the weights of this layer")] = None,
     padded: Padded = None,
@@ -132,6 +132,8 @@ def _ffn(
     mfma: Mfma = "exact",
     trans: Trans = "exact",
     check: Check = True,
+    inputs: Inputs = None,
+    save: Save = None,
     report: Report = None,
     json_: Json = False,
     verbose: Verbose = False,
@@ -142,6 +144,7 @@ def _ffn(
 
     options = LayerOptions(
         arch=arch, tp=tp, rows=rows, draft=draft, layer=layer, padded=padded, weights=weights, seed=seed,
-        order=order, mfma=mfma, trans=trans, check=check, report=report, json=json_, verbose=verbose,
+        order=order, mfma=mfma, trans=trans, check=check, inputs=inputs, save=save, report=report, json=json_,
+        verbose=verbose,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options, "ffn") else 1)

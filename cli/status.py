@@ -25,6 +25,9 @@ def status(
         Path | None, typer.Argument(help="folder of the server's FLYMONO_STATE; default: the variable's")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="the ranks' files as one list")] = False,
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="as metrics in Prometheus' format")
+    ] = False,
 ) -> None:
     """Paths by layer, widths, steps by reason, faults and memory of every rank of a server."""
     from ..specs.findings import UserError
@@ -34,7 +37,13 @@ def status(
         fix = "flymono status FOLDER, or set FLYMONO_STATE as the server has it"
         raise UserError("no folder of a server's state is named", fix=fix)
     ranks = read(place)
-    if json:
+    if json and prometheus:
+        raise UserError("--json and --prometheus are two formats", fix="leave one out")
+    if prometheus:
+        from .status_metrics import text
+
+        print(text(ranks, time.time()), end="")
+    elif json:
         print(json_.dumps(ranks, indent=1))
     else:
         print("\n".join(line for rank in ranks for line in told(rank, time.time())))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flymono.runtime.plan import BuildKey
     from flymono.runtime.run.command import Options
 
-_OF_A_FOLDER = ("tp", "ratio", "fold", "index", "window", "layer", "weights")
+_OF_A_FOLDER = ("tp", "rows", "ratio", "fold", "index", "window", "layer", "weights")
 
 
 def check_surroundings(options: RunOptions, specs: Specs) -> None:

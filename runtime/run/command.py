@@ -67,7 +67,7 @@ def key_of(options: Options, specs: Specs, model: ModelSpec) -> BuildKey:
     if options.layer is not None:
         ratio, fold, index = layer_kind(model, options.layer)
     return BuildKey(
-        kind="k1", arch=options.arch, tp=tp, rows=options.rows,
+        kind="k1", arch=options.arch, tp=tp, rows=options.width,
         ratio=ratio if options.ratio is None else options.ratio,
         fold=fold if options.fold is None else options.fold,
         index=index if options.index is None else options.index,
@@ -106,9 +106,10 @@ def prepare(options: Options, specs: Specs | None = None) -> Prepared:
 
 
 def _from_folder(options: Options, specs: Specs, model: ModelSpec) -> Prepared:
-    saved = folder.load(options.inputs) if options.inputs else None
-    assert saved is not None
+    assert options.inputs is not None
+    saved = folder.load(options.inputs)
     key = BuildKey.parse(saved.build)
+    folder.check_kind(options.inputs, key.kind, "k1")
     checks.check_folder(options, key)
     plan = plan_k1(specs, key)
     case, weights = case_file.restore(plan, saved)

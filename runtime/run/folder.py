@@ -18,6 +18,8 @@ from safetensors import SafetensorError, safe_open
 from flymono.runtime.files import save_tensors
 from flymono.specs.findings import UserError
 
+WEIGHTS = "weights.safetensors"
+"""A layer's weights in a folder of `run layer` or `run ffn`: a shard with the published names."""
 _KIND = "flymono.launch"
 _AGAIN = "write the folder again with --save"
 
@@ -67,6 +69,14 @@ def load(path: Path) -> Saved:
         what = f"{file} is damaged: its metadata has no readable {', '.join(lost)}"
         raise FolderError(what, fix=_AGAIN)
     return Saved(meta["build"], {**values, **scalars}, facts)
+
+
+def check_kind(path: Path, saved: str, wanted: str) -> None:
+    """Raise FolderError where a folder was saved by a run of another kind of kernel."""
+    if saved != wanted:
+        does = {"k1": "run k1` or `flymono run layer", "ffn": "run ffn"}.get(saved, f"run {saved}")
+        fix = f"run it with `flymono {does}`"
+        raise FolderError(f"{path} was saved for the kernel {saved}, this command runs {wanted}", fix=fix)
 
 
 def _numbers(meta: Mapping[str, str], name: str) -> dict[str, int] | None:

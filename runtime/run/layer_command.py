@@ -4,45 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.console import Console
 
 from flymono.reference.compressor import CompressorWeights, random_compressor
 from flymono.reference.draws import Draws
-from flymono.reference.ffn import Ffn, FfnCase
-from flymono.reference.layer_case import LayerCase, make_ffn_case, make_layer_case
+from flymono.reference.layer_case import LayerCase, make_layer_case
 from flymono.reference.layer_sizes import LayerSizes
-from flymono.reference.layer_weights import WholeLayer, seeded_layer
+from flymono.reference.layer_weights import WholeLayer
 from flymono.runtime.devices.emulator import EmulatorDevice
-from flymono.runtime.plan import BuildKey, FfnPlan, K1Plan, KernelPlan, plan_layer, plan_of
-from flymono.runtime.run import ffn, folder, html, layer_folder, table
+from flymono.runtime.plan import BuildKey, K1Plan, KernelPlan, plan_layer
+from flymono.runtime.run import folder, html, layer_folder, table
 from flymono.runtime.run.chain import Chain
 from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
-from flymono.runtime.run.group import Given, Group, Kernel
+from flymono.runtime.run.ffn_command import run_ffn
+from flymono.runtime.run.group import Group
 from flymono.runtime.run.layer import Layer, run_layer
 from flymono.runtime.run.layer_options import (
     LayerOptions,
     check_chain,
     check_folder,
     check_options,
-    ffn_key,
+    weights_of,
 )
-from flymono.runtime.run.result import RunResult
+from flymono.runtime.run.result import Ran
 from flymono.runtime.run.results import result_of
 from flymono.runtime.run.steps import Steps
 from flymono.runtime.weights import read_layer
 from flymono.specs import Specs, load
 from flymono.specs.findings import check_all
 from flymono.specs.schema import ModelSpec
-
-
-def weights_of(options: LayerOptions, model: ModelSpec, layer: int) -> WholeLayer:
-    """The layer's weights: of the file that the options name, else from the seed."""
-    if options.weights is not None:
-        return read_layer(options.weights, model, layer)
-    return seeded_layer(model, layer, options.seed)
 
 
 def compressor_of(model: ModelSpec, layer: int, seed: int) -> CompressorWeights | None:
@@ -70,7 +63,7 @@ def prepare_layer(options: LayerOptions, specs: Specs) -> Layer:
     check_options(options, specs, "layer")
     model = the_model(specs)
     number = options.layer_of(model)
-    plan = plan_layer(specs, options.arch, options.tp_of(specs), options.rows, number, model.prefix)
+    plan = plan_layer(specs, options.arch, options.tp_of(specs), options.width, number, model.prefix)
     weights = weights_of(options, model, number)
     case = case_of(options, specs, plan.plans, number)
     return Layer(specs, plan, {}, case, weights, compressor_of(model, number, options.seed))
@@ -81,19 +74,6 @@ def built(layer: Layer) -> Layer:
     from flymono.gen import api
 
     return replace(layer, artefacts={p.key.id: api.build(p.key, layer.specs) for p in layer.plan.plans})
-
-
-@dataclass(frozen=True)
-class Ran:
-    """Results of one layer's launches, by name."""
-
-    name: str
-    results: tuple[RunResult, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether every output of every launch is right."""
-        return all(r.ok for r in self.results)
 
 
 def run_layers(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
@@ -141,9 +121,11 @@ def _keeper(options: LayerOptions, layer: Layer) -> Callable[[tuple[int, ...]], 
 def _first(options: LayerOptions, specs: Specs) -> Layer:
     if options.inputs is None:
         return prepare_layer(options, specs)
-    saved, model = folder.load(options.inputs), the_model(specs)
+    path = options.inputs
+    saved, model = folder.load(path), the_model(specs)
     key, number = BuildKey.parse(saved.build), saved.facts.get("layer", -1)
     check_all(
+        lambda: folder.check_kind(path, key.kind, "k1"),
         lambda: check_folder(options, key),
         lambda: check_surroundings(options, specs),
         lambda: check_chain(options, model, number),
@@ -153,43 +135,8 @@ def _first(options: LayerOptions, specs: Specs) -> Layer:
     first = plan.plans[0]
     assert isinstance(first, K1Plan)
     case = layer_folder.restore(first, model, saved)
-    weights = read_layer(options.inputs / layer_folder.WEIGHTS, model, number)
+    weights = read_layer(path / folder.WEIGHTS, model, number)
     return Layer(specs, plan, {}, case, weights, compressor_of(model, number, case.k1.seed))
-
-
-def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
-    """Run the FFN launch of the options."""
-    specs = specs or load()
-    check_options(options, specs, "ffn")
-    from flymono.gen import api
-
-    steps, model, key = Steps(f"FFN on {options.arch}"), the_model(specs), ffn_key(options, specs)
-    with steps.step("read specs and weights, plan"):
-        plan, weights = plan_of(specs, key), weights_of(options, model, options.layer_of(model))
-        assert isinstance(plan, FfnPlan)
-        case = make_ffn_case(model, rows=key.rows, tp=key.tp, fp8=plan.strategy.fp8, seed=options.seed,
-                             padded=options.padded)  # fmt: skip
-    steps.title = key.id
-    with steps.step("generate, compile, check"):
-        artefact = api.build(key, specs)
-    device = EmulatorDevice(specs.arch[key.arch], options.device(), progress=steps.count)
-    with steps.step(f"execute on {key.tp} ranks and compare with the reference"):
-        kernel = Kernel(plan, artefact, ffn_given(plan, case, weights))
-        done = Group.of([plan], key.tp, seed=options.seed).launch(device, [kernel])[0]
-        own = [weights.ffn(key.tp, r) for r in range(key.tp)]
-        verdicts = ffn.judge(plan, case, own, weights.sizes(key.tp), specs, done)
-    source = str(options.weights or f"seeded weights of layer {options.layer_of(model)}")
-    yield Ran(key.id, (result_of(kernel, device.name, options.seed, source, done, verdicts),))
-
-
-def ffn_given(plan: FfnPlan, case: FfnCase, weights: WholeLayer) -> tuple[Given, ...]:
-    """What each rank gives to the FFN launch, with the experts in place that the step may take."""
-    tp = plan.key.tp
-    sizes, own = weights.sizes(tp), [weights.ffn(tp, r) for r in range(tp)]
-    spare = replace(sizes, picks=sizes.picks + 1)
-    routing = Ffn(case, own, spare, ffn.order_of(plan)).routes()
-    chosen = ffn.selected(routing, sizes.picks, weights)
-    return ffn.arguments_of(plan, case, own, chosen, sizes)
 
 
 def run_and_print(options: LayerOptions, kind: str) -> bool:

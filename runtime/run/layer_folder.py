@@ -19,8 +19,6 @@ from flymono.runtime.run.layer import Layer, LayerDone
 from flymono.runtime.weights import save_layer
 from flymono.specs.schema import ModelSpec
 
-WEIGHTS = "weights.safetensors"
-
 
 def save_inputs(path: Path, layer: Layer, experts: Iterable[int]) -> None:
     """Write the case and the weights with `experts`, each file whole or not at all."""
@@ -30,7 +28,7 @@ def save_inputs(path: Path, layer: Layer, experts: Iterable[int]) -> None:
     values |= {"comp": case.comp, "comp_stride": case.comp_stride}
     facts = {"seed": case.k1.seed, "layer": case.layer, "rank": 0}
     numbers = sorted(set(experts))
-    save_layer(path / WEIGHTS, layer.weights, numbers, f"layer {case.layer}, experts {numbers}")
+    save_layer(path / folder.WEIGHTS, layer.weights, numbers, f"layer {case.layer}, experts {numbers}")
     folder.save(path, "inputs", layer.k1.key.id, values, facts)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from flymono.reference.case import default_padding
 from flymono.reference.layer_case import kv_source
+from flymono.reference.layer_weights import WholeLayer, seeded_layer
 from flymono.runtime.plan import plan_layer, plan_of
 from flymono.runtime.plan.keys import BuildKey
 from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
 from flymono.runtime.run.options import RunOptions
-from flymono.runtime.weights import check_layer_weights
+from flymono.runtime.weights import check_layer_weights, read_layer
 from flymono.specs import Specs, UserError
 from flymono.specs.findings import check_all
 from flymono.specs.schema import ModelSpec
@@ -58,7 +60,14 @@ def ffn_key(options: LayerOptions, specs: Specs) -> BuildKey:
     """The FFN launch's build that the options name."""
     model = the_model(specs)
     draft = options.layer_of(model) >= model.topology.layers
-    return BuildKey("ffn", options.arch, options.tp_of(specs), options.rows, model=model.prefix, draft=draft)
+    return BuildKey("ffn", options.arch, options.tp_of(specs), options.width, model=model.prefix, draft=draft)
+
+
+def weights_of(options: LayerOptions, model: ModelSpec, layer: int) -> WholeLayer:
+    """The layer's weights: of the file that the options name, else from the seed."""
+    if options.weights is not None:
+        return read_layer(options.weights, model, layer)
+    return seeded_layer(model, layer, options.seed)
 
 
 def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
@@ -68,12 +77,13 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
     checks += [lambda: _step(options, model), lambda: _contexts(options), lambda: _mixture(options, model)]
     layer, last = options.layer_of(model), len(model.topology.compress_ratios) - 1
     there = 0 <= layer <= last
-    checks.append(lambda: _exists(layer, model))
+    checks.append(lambda: check_exists(layer, model))
     if kind == "layer":
         tp = options.tp_of(specs)
         numbers = range(layer, min(layer + max(options.chain, 1), last + 1)) if there else (DEFAULT_LAYER,)
-        for number in numbers:
-            checks.append(lambda n=number: plan_layer(specs, options.arch, tp, options.rows, n, model.prefix))  # type: ignore[misc]
+        checks += [
+            partial(plan_layer, specs, options.arch, tp, options.width, n, model.prefix) for n in numbers
+        ]
         checks.append(lambda: check_chain(options, model, layer))
     else:
         checks.append(lambda: plan_of(specs, ffn_key(options, specs)))
@@ -83,7 +93,8 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
     check_all(*checks)
 
 
-def _exists(layer: int, model: ModelSpec) -> None:
+def check_exists(layer: int, model: ModelSpec) -> None:
+    """Raise UserError where the model has no such layer."""
     last = len(model.topology.compress_ratios) - 1
     if not 0 <= layer <= last:
         fix = f"take 0 to {last}; {model.topology.layers} to {last} are draft layers"
@@ -136,7 +147,7 @@ def _counts(options: LayerOptions) -> None:
 
 def _step(options: LayerOptions, model: ModelSpec) -> None:
     """What is wrong with the rows' contexts and padding."""
-    found, rows = [], options.rows
+    found, rows = [], options.width
     padded = default_padding(rows) if options.padded is None else options.padded
     if rows > 0 and not 0 <= padded < rows:
         found.append(f"{padded} padded rows of {rows}: at least one row must be live")
@@ -150,7 +161,8 @@ def _step(options: LayerOptions, model: ModelSpec) -> None:
 
 def check_folder(options: LayerOptions, key: BuildKey) -> None:
     """Raise UserError where options contradict the build that a folder of --save was written for."""
-    given = {"tp": options.tp, "layer": options.layer, "padded": options.padded, "weights": options.weights,
+    given = {"tp": options.tp, "rows": options.rows, "layer": options.layer, "draft": options.draft or None,
+             "padded": options.padded, "weights": options.weights,
              "contexts": options.contexts or options.not_contexts or None}  # fmt: skip
     stated = [f"--{name}" for name, value in given.items() if value is not None]
     if stated:

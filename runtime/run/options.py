@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+DEFAULT_ROWS = 6  # one request with its five drafts
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -12,7 +14,7 @@ class RunOptions:
 
     arch: str
     tp: int | None = None
-    rows: int = 6
+    rows: int | None = None
     layer: int | None = None
     weights: Path | None = None
     seed: int = 0
@@ -25,6 +27,11 @@ class RunOptions:
     report: Path | None = None
     json: bool = False
     verbose: bool = False
+
+    @property
+    def width(self) -> int:
+        """Rows of the step: those given, else the default's."""
+        return DEFAULT_ROWS if self.rows is None else self.rows
 
     def device(self) -> dict[str, object]:
         """The emulator's options that differ from its defaults, and the seed."""

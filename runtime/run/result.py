@@ -80,3 +80,16 @@ def spans_of(counters: Counters) -> tuple[StageSpan, ...]:
     return tuple(
         StageSpan(s, first[s], last[s], done.get(s, 0)) for s in sorted(first, key=lambda s: first[s])
     )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Results of one layer's launches, by name."""
+
+    name: str
+    results: tuple[RunResult, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output of every launch is right."""
+        return all(r.ok for r in self.results)

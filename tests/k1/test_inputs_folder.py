@@ -52,7 +52,10 @@ def changed(
 
 def refused(path: Path, ready: Prepared) -> str:
     with pytest.raises(UserError) as caught:
-        prepare(options(ID, inputs=path, tp=None, ratio=None, fold=None, index=None, window=None), specs())
+        prepare(
+            options(ID, inputs=path, tp=None, rows=None, ratio=None, fold=None, index=None, window=None),
+            specs(),
+        )
     assert caught.value.exit_code == 2
     assert "fix: " in caught.value.render()
     return str(caught.value)
@@ -142,5 +145,7 @@ def test_files_that_are_none(saved: Path, ready: Prepared, tmp_path: Path) -> No
 
 def test_options_that_the_folder_holds(saved: Path) -> None:
     with pytest.raises(UserError, match=r"--ratio, --weights beside --inputs"):
-        wanted = options(ID, inputs=saved, tp=None, fold=None, index=None, window=None, weights=saved)
+        wanted = options(
+            ID, inputs=saved, tp=None, rows=None, fold=None, index=None, window=None, weights=saved
+        )
         prepare(wanted, specs())

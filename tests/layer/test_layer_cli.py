@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from flymono.cli import main as cli
 from flymono.runtime.run import folder
+from flymono.runtime.run.ffn_command import run_ffn
 from flymono.runtime.run.layer_command import run_layers
 from flymono.runtime.run.layer_options import LayerOptions
 from flymono.runtime.weights import make_layer_file
@@ -102,6 +103,15 @@ def test_a_saved_layer_runs_again_with_the_same_bits(saved: tuple[Path, dict[str
             "outputs-layer0-k2.safetensors"} <= names  # fmt: skip
 
 
+def altered(folder: Path, into: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """The folder's inputs with a change, its weights as they are."""
+    with safe_open(folder / "inputs.safetensors", "pt") as file:
+        tensors, meta = {n: file.get_tensor(n) for n in file.keys()}, file.metadata()  # noqa: SIM118
+    change(tensors)
+    save_file(tensors, into / "inputs.safetensors", metadata=meta)
+    (into / "weights.safetensors").symlink_to(folder / "weights.safetensors")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
@@ -117,20 +127,74 @@ def test_a_damaged_folder_is_refused(
     change: Callable[[dict[str, torch.Tensor]], object],
     said: str,
 ) -> None:
-    with safe_open(saved[0] / "inputs.safetensors", "pt") as file:
-        tensors, meta = {n: file.get_tensor(n) for n in file.keys()}, file.metadata()  # noqa: SIM118
-    change(tensors)
-    save_file(tensors, tmp_path / "inputs.safetensors", metadata=meta)
-    (tmp_path / "weights.safetensors").symlink_to(saved[0] / "weights.safetensors")
+    altered(saved[0], tmp_path, change)
     with pytest.raises(UserError) as caught:
         list(run_layers(LayerOptions(arch="gfx950", inputs=tmp_path)))
     assert said in str(caught.value) and caught.value.exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def saved_ffn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """An FFN launch that ran with --save, and the digests of its outputs."""
+    path = tmp_path_factory.mktemp("ffn")
+    (ran,) = run_ffn(LayerOptions(arch="gfx950", tp=2, rows=1, draft=True, save=path))
+    assert ran.ok
+    return path, dict(ran.results[-1].digests)
+
+
+@pytest.mark.slow
+def test_a_saved_ffn_launch_runs_again_with_the_same_bits(
+    saved_ffn: tuple[Path, dict[str, str]], flymono: Call
+) -> None:
+    path, digests = saved_ffn
+    code, out, _ = flymono("run", "ffn", "--arch", "gfx950", "--inputs", str(path), "--seed", "5", "--json")
+    (launch,) = json.loads(out)["launches"]
+    assert code == 0 and launch["digests"] == digests  # another seed: of what the scratch held before
+    assert {p.name for p in path.iterdir()} == {
+        "inputs.safetensors", "weights.safetensors", "outputs.safetensors",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("layer --arch gfx950", "saved for the kernel ffn"),
+        ("k1 --arch gfx950", "flymono run ffn"),
+        ("ffn --arch gfx942 --rows 6 --draft --layer 40", "--rows, --layer, --draft beside --inputs"),
+        ("ffn --arch gfx942", "was saved for gfx950"),
+    ],
+)
+def test_what_does_not_go_with_the_folder_of_an_ffn_launch(
+    saved_ffn: tuple[Path, dict[str, str]], flymono: Call, line: str, said: str
+) -> None:
+    code, out, err = flymono("run", *line.split(), "--inputs", str(saved_ffn[0]))
+    assert code == 2 and not out and said in err and "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.pop("part"), "part is missing"),
+        (lambda t: t.update(part=t["part"][:1]), "part: [1, 1, 5120], needed is [2, 1, 5120]"),
+        (lambda t: t.update(pre_in=t["pre_in"].double()), "pre_in: torch.float64"),
+    ],
+)
+def test_a_damaged_folder_of_an_ffn_launch_is_refused(
+    saved_ffn: tuple[Path, dict[str, str]], tmp_path: Path, flymono: Call,
+    change: Callable[[dict[str, torch.Tensor]], object], said: str,
+) -> None:  # fmt: skip
+    altered(saved_ffn[0], tmp_path, change)
+    code, _, err = flymono("run", "ffn", "--arch", "gfx950", "--inputs", str(tmp_path))
+    assert code == 2 and said in err
 
 
 @pytest.mark.slow
 def test_options_beside_a_folder_that_holds_them(saved: tuple[Path, dict[str, str]]) -> None:
     for options in (
         LayerOptions(arch="gfx950", tp=4, inputs=saved[0]),
+        LayerOptions(arch="gfx950", rows=1, inputs=saved[0]),
         LayerOptions(arch="gfx942", inputs=saved[0]),
     ):
         with pytest.raises(UserError):

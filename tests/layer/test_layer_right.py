@@ -15,10 +15,12 @@ import torch
 from flymono.reference.layer_case import make_layer_case
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import plan_layer
+from flymono.runtime.run.ffn_command import run_ffn
 from flymono.runtime.run.group import Group
 from flymono.runtime.run.layer import Layer, LayerDone, run_layer
-from flymono.runtime.run.layer_command import Ran, built, prepare_layer, run_ffn, run_layers
+from flymono.runtime.run.layer_command import built, prepare_layer, run_layers
 from flymono.runtime.run.layer_options import LayerOptions
+from flymono.runtime.run.result import Ran
 from flymono.specs import Specs, load
 
 QUICK = (

@@ -17,8 +17,12 @@ BLOCKED = (
     "flymono.gen", "flymono.mono", "flymono.templates", "flymono.cli", "flymono.emulator",
 )  # fmt: skip
 WITHOUT_TORCH = ("specs", "runtime/plan", "runtime/bundle")
-WITH_TORCH = ("runtime/weights", "runtime/step")
-NOT_SERVED = ("flymono.runtime.bundle.make", "flymono.specs.__main__")
+WITH_TORCH = ("runtime/weights", "runtime/step", "runtime/runner", "runtime/devices", "runtime/vllm")
+NOT_SERVED = (
+    "flymono.runtime.bundle.make", "flymono.specs.__main__",
+    "flymono.runtime.devices.emulated", "flymono.runtime.devices.emulator",
+    "flymono.runtime.devices.processes", "flymono.runtime.devices.segments",
+)  # fmt: skip
 _IMPORT = """
 import importlib, sys
 blocked = sys.argv[1].split(",")

@@ -17,8 +17,8 @@ from flymono.runtime.devices.emulated import EmulatedNode
 from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, plan_ffn
 from flymono.runtime.run import ffn
+from flymono.runtime.run.ffn_command import Ready, given, selected
 from flymono.runtime.run.group import Group, Kernel
-from flymono.runtime.run.layer_command import ffn_given
 from flymono.runtime.runner import FaultError, InputError, LayerWeights, Seam
 
 TP, ARCH = 2, "gfx950"
@@ -48,13 +48,14 @@ def ffn_ground(number: int) -> FfnGround:
     plan = plan_ffn(specs(), BuildKey("ffn", ARCH, TP, 1, draft=number >= 40))
     weights = seeded_layer(model, number, 0)
     case = make_ffn_case(model, rows=1, tp=TP, fp8=plan.strategy.fp8)
-    given = ffn_given(plan, case, weights)
-    kernel = Kernel(plan, api.build(plan.key, specs()), given)
+    ready = Ready(plan, case, weights, "")
+    its = given(ready, selected(ready))
+    kernel = Kernel(plan, api.build(plan.key, specs()), its)
     done = Group.of([plan], TP).launch(EmulatorDevice(specs().arch[ARCH], {"seed": 0}), [kernel])[0]
     own = [weights.ffn(TP, r) for r in range(TP)]
     assert all(v.ok for v in ffn.judge(plan, case, own, weights.sizes(TP), specs(), done))
     outs = tuple({n: d.outputs(plan)[n].reshape(-1).view(torch.uint8) for n in OUTPUTS} for d in done)
-    return FfnGround(number, given, outs)
+    return FfnGround(number, its, outs)
 
 
 @pytest.mark.parametrize("number", [40, pytest.param(3, marks=pytest.mark.slow)])

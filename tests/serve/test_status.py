@@ -12,6 +12,7 @@ import pytest
 
 from flymono.cli import main as cli
 from flymono.cli.status import told
+from flymono.cli.status_metrics import HELP, text
 
 
 def state(rank: int, **other: Any) -> dict[str, Any]:
@@ -89,3 +90,35 @@ def test_without_a_folder_it_says_how_to_name_one(
     monkeypatch.delenv("FLYMONO_STATE", raising=False)
     assert run() == 2
     assert "FLYMONO_STATE" in capsys.readouterr().err
+
+
+METRICS = """\
+# HELP flymono_on 1 where this rank's layers run on the kernels
+# TYPE flymono_on gauge
+flymono_on{rank="0",bundle="a \\"b\\" \\\\c",plan="0123456789ab"} 1
+flymono_on{rank="1",bundle="gfx950-tp2",plan="0123456789ab"} 0
+# HELP flymono_fault 1 for each reason that switched the kernels off
+# TYPE flymono_fault gauge
+flymono_fault{rank="1",code="bundle-altered"} 1
+"""
+
+
+def test_metrics_hold_what_every_rank_says() -> None:
+    ranks = [state(0, bundle='a "b" \\c', time=100), state(1, on=False, faults=["bundle-altered"], time=90)]
+    found = text(ranks, 130.5)
+    assert found.startswith(METRICS)
+    samples = dict(line.rsplit(" ", 1) for line in found.splitlines() if not line.startswith("#"))
+    assert samples['flymono_state_age_seconds{rank="1"}'] == "40.5"
+    assert samples['flymono_layers{rank="0",path="whole"}'] == "35"
+    assert samples['flymono_steps_taken_total{rank="0",runner="target"}'] == "7"
+    assert samples['flymono_steps_declined_total{rank="1",runner="target",code="prefill-rows"}'] == "2"
+    assert samples['flymono_bytes{rank="0",use="copies"}'] == str(3 << 30)
+    heads = [line.split()[2] for line in found.splitlines() if line.startswith("# TYPE")]
+    assert len(heads) == len(set(heads)) == len(HELP)
+
+
+def test_metrics_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, state(0))
+    assert run(str(tmp_path), "--prometheus") == 0
+    assert capsys.readouterr().out.startswith("# HELP flymono_on ")
+    assert run(str(tmp_path), "--prometheus", "--json") == 2
