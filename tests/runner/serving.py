@@ -20,9 +20,10 @@ from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import K1Plan, K2Plan
 from flymono.runtime.run import ffn, k2
 from flymono.runtime.run.bind import DTYPES, Bound
+from flymono.runtime.run.chain import Chain
 from flymono.runtime.run.group import Group, Launched
 from flymono.runtime.run.layer import Layer, LayerDone, run_layer
-from flymono.runtime.run.layer_command import built, prepare_layer
+from flymono.runtime.run.layer_command import built, compressor_of, prepare_layer
 from flymono.runtime.run.layer_options import LayerOptions
 from flymono.runtime.run.modules import Generated
 from flymono.runtime.runner import LayerWeights, LocalRanks, Place, Runner, Seam, Step
@@ -90,6 +91,23 @@ def ground_after(arch: str, tp: int, rows: int, number: int) -> Ground:
     return _run(before.layer, before.done.handed_on())
 
 
+def grounds(arch: str, tp: int, rows: int, numbers: Sequence[int], padded: int = 0) -> list[Ground]:
+    """Layers that follow each other, run as one step on one group; the reference has found each right."""
+    options = LayerOptions(arch=arch, tp=tp, rows=rows, layer=numbers[0], padded=padded)
+    first = prepare_layer(options, specs())
+    model = first.case.model
+    chain = Chain(first, lambda n: (seeded_layer(model, n, 0), compressor_of(model, n, 0)))
+    device, group = EmulatorDevice(specs().arch[arch], {"seed": 0}), Group.of(first.plan.plans, tp)
+    found = list[Ground]()
+    for number, _ in chain.places(len(numbers), 1):
+        experts = list[tuple[int, ...]]()
+        layer = built(chain.layer(number, 0))
+        done = chain.ran(run_layer(layer, device, group, chain.carried(number), experts.append))
+        assert done.ok, number
+        found.append(Ground(layer, done, experts[0]))
+    return found
+
+
 def _run(layer: Layer, carried: Sequence[Any]) -> Ground:
     device, experts = EmulatorDevice(specs().arch[layer.k1.key.arch], {"seed": 0}), list[tuple[int, ...]]()
     case = layer.case
@@ -149,6 +167,23 @@ class Rank:
     def run(self, runner: Runner, given: Seam | None = None, outs: Seam | None = None) -> Seam:
         select = self.select if self.layer.plan.kind.index else None
         return runner.layer(self.weights, self.step, given or self.given, select=select, outs=outs)
+
+
+def ranks_of(found: Sequence[Ground], rank: int) -> list[Rank]:
+    """What a rank holds for layers of one step: those after the first share the caches that they share in a
+    server."""
+    own = [Rank.of(at, rank) for at in found]
+    for one in own[1:]:
+        one.step.comp, one.step.topk = own[0].step.comp, own[0].step.topk
+    return own
+
+
+def run_chain(runner: Runner, own: Sequence[Rank]) -> list[Seam]:
+    """The layers one after the other, each on what the one before it left."""
+    outs = list[Seam]()
+    for one in own:
+        outs.append(one.run(runner, outs[-1] if outs else None))
+    return outs
 
 
 def seam_of(case: LayerCase) -> Seam:
