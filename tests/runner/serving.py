@@ -26,6 +26,7 @@ from flymono.runtime.run.layer_command import built, prepare_layer
 from flymono.runtime.run.layer_options import LayerOptions
 from flymono.runtime.run.modules import Generated
 from flymono.runtime.runner import LayerWeights, LocalRanks, Place, Runner, Seam, Step
+from flymono.runtime.weights import back_copies, copy_into, device_copies, ffn_copies
 from flymono.specs import Specs, load
 
 OUTPUTS = ("out", "res_out", "post_out", "comb_out", "pre_out")
@@ -149,6 +150,16 @@ class Rank:
     def run(self, runner: Runner, given: Seam | None = None, outs: Seam | None = None) -> Seam:
         select = self.select if self.layer.plan.kind.index else None
         return runner.layer(self.weights, self.step, given or self.given, select=select, outs=outs)
+
+
+def reload(rank: Rank, of: Ground, number: int) -> None:
+    """The weights of another ground into the tensors that the runner has packed, as a server reloads."""
+    layer, how, tp, ffn = of.layer, rank.layer.k1.strategy, of.tp, rank.weights.ffn
+    fresh = device_copies(layer.weights.k1(tp, number), how.fp8, how.weight_layout)
+    copy_into(rank.weights.k1, fresh)
+    copy_into(ffn, back_copies(layer.weights.back(tp, number), how.fp8, how.weight_layout))
+    tail = layer.weights.ffn(tp, number)
+    ffn_copies(tail, of.experts, layer.sizes, how.fp8, how.weight_layout, existing=ffn)
 
 
 def seam_of(case: LayerCase) -> Seam:
