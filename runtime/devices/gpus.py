@@ -48,10 +48,8 @@ class HipDevice:
                     raise
                 text = f"TP{ranks} needs {ranks} GPUs in this process, GPU {rank} is not to be had: {error}"
                 raise GpuError(text, fix="a smaller --tp, or show more GPUs (HIP_VISIBLE_DEVICES)") from error
-        if others := [g for g in gpus if g.arch != arch]:
-            raise GpuError(
-                f"GPU {others[0].index} is {others[0].arch}, not {arch}", fix=f"--arch {others[0].arch}"
-            )
+            if gpus[-1].arch != arch:
+                raise GpuError(f"GPU {rank} is {gpus[-1].arch}, not {arch}", fix=f"--arch {gpus[-1].arch}")
         return cls(gpus)
 
     @property

@@ -38,7 +38,6 @@ class Options(RunOptions):
     fold: bool | None = None
     index: bool | None = None
     window: int | None = None
-    timeline: bool = False
     rank: int = 0
 
 

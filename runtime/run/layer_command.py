@@ -63,7 +63,9 @@ def prepare_layer(options: LayerOptions, specs: Specs) -> Layer:
     check_options(options, specs, "layer")
     model = the_model(specs)
     number = options.layer_of(model)
-    plan = plan_layer(specs, options.arch, options.tp_of(specs), options.width, number, model.prefix)
+    plan = plan_layer(
+        specs, options.arch, options.tp_of(specs), options.width, number, model.prefix, options.timeline
+    )
     weights = weights_of(options, model, number)
     case = case_of(options, specs, plan.plans, number)
     return Layer(specs, plan, {}, case, weights, compressor_of(model, number, options.seed))

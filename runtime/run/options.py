@@ -23,6 +23,7 @@ class RunOptions:
     trans: str = "exact"
     check: bool = True
     device: str = "emulator"
+    timeline: bool = False
     inputs: Path | None = None
     save: Path | None = None
     report: Path | None = None
