@@ -37,7 +37,7 @@ demo: $(READY)
 	$(BIN)/flymono demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow or not slow" $(PYTEST_ARGS)
 
 vllm-test:
 	VENV="$(VENV)-vllm" PYTHON="$(PYTHON)" TORCH_ARGS="$(TORCH_ARGS)" sh scripts/vllm_env.sh $(PYTEST_ARGS)

@@ -39,6 +39,8 @@ COMMANDS = {
     "status": "status",
     "run": "run",
     "demo": "demo",
+    "trace": "trace",
+    "verify": "verify",
     "emulate": "emulate",
     "diff": "diff",
     "codes": "codes",

@@ -27,6 +27,7 @@ Order = Annotated[str, typer.Option(help="workgroup order: linear, reversed, ran
 Mfma = Annotated[str, typer.Option(help="MFMA arithmetic: exact, fma, cdna3 or perturb")]
 Trans = Annotated[str, typer.Option(help="exp, rcp, rsq: exact, or ulp (each off by up to one)")]
 Check = Annotated[bool, typer.Option("--check/--no-check", help="track uninitialised values")]
+Device = Annotated[str, typer.Option(help="what runs it: emulator, or hip (GPUs of this machine)")]
 Inputs = Annotated[Path | None, typer.Option(help="run on a folder written by --save")]
 Save = Annotated[Path | None, typer.Option(help="write every launch argument and output to this folder")]
 Report = Annotated[Path | None, typer.Option(help="write an HTML report")]
@@ -65,6 +66,7 @@ def _k1(
     mfma: Mfma = "exact",
     trans: Trans = "exact",
     check: Check = True,
+    device: Device = "emulator",
     inputs: Inputs = None,
     save: Save = None,
     report: Report = None,
@@ -76,7 +78,7 @@ def _k1(
     options = Options(
         arch=arch, tp=tp, rows=rows, ratio=ratio, fold=fold, index=index, window=window, timeline=timeline,
         layer=layer, rank=rank, weights=weights, seed=seed, order=order, mfma=mfma, trans=trans, check=check,
-        inputs=inputs, save=save, report=report, json=json_,
+        device=device, inputs=inputs, save=save, report=report, json=json_,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options) else 1)
 
@@ -100,6 +102,7 @@ def _layer(
     mfma: Mfma = "exact",
     trans: Trans = "exact",
     check: Check = True,
+    device: Device = "emulator",
     inputs: Inputs = None,
     save: Save = None,
     report: Report = None,
@@ -114,7 +117,8 @@ def _layer(
     options = LayerOptions(
         arch=arch, tp=tp, rows=rows, layer=layer, chain=chain, steps=steps, contexts=lengths,
         not_contexts=wrong, padded=padded, weights=weights, seed=seed, order=order, mfma=mfma,
-        trans=trans, check=check, inputs=inputs, save=save, report=report, json=json_, verbose=verbose,
+        trans=trans, check=check, device=device, inputs=inputs, save=save, report=report, json=json_,
+        verbose=verbose,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options, "layer") else 1)
 
@@ -132,6 +136,7 @@ def _ffn(
     mfma: Mfma = "exact",
     trans: Trans = "exact",
     check: Check = True,
+    device: Device = "emulator",
     inputs: Inputs = None,
     save: Save = None,
     report: Report = None,
@@ -144,7 +149,7 @@ def _ffn(
 
     options = LayerOptions(
         arch=arch, tp=tp, rows=rows, draft=draft, layer=layer, padded=padded, weights=weights, seed=seed,
-        order=order, mfma=mfma, trans=trans, check=check, inputs=inputs, save=save, report=report, json=json_,
-        verbose=verbose,
+        order=order, mfma=mfma, trans=trans, check=check, device=device, inputs=inputs, save=save,
+        report=report, json=json_, verbose=verbose,
     )  # fmt: skip
     raise typer.Exit(0 if run_and_print(options, "ffn") else 1)

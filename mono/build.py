@@ -317,7 +317,7 @@ class Build:
     tag_scale: int = absent()
     tag_offset: int = absent()
     faults: Faults = absent()
-    timeline: int = absent()  # clock values of a workgroup in a timeline record
+    timeline: tuple[str, ...] = ()  # points of a workgroup's record, in timeline builds
     how: Strategy = absent()
     numerics: Numerics = absent()
     seam: Seam = absent()

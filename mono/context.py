@@ -104,9 +104,15 @@ def stage(name: str) -> None:
     ll.assembly(f"flymono.stage.{name}.${{:uid}}:")
 
 
+def stamp(c: Context, timeline: Any, point: str) -> None:
+    """Timeline builds: the clock at ``point`` of the workgroup's record; nothing in others."""
+    if c.build.timeline:
+        _store_clock(c, timeline, c.build.timeline.index(point))
+
+
 @ll.device
-def stamp(c: Context, timeline: Any, point: int) -> None:
-    """Timeline builds: thread 0 stores the clock at ``point`` of the workgroup's record."""
+def _store_clock(c: Context, timeline: Any, point: int) -> None:
+    """By thread 0."""
     if c.tid == 0:
-        record = c.workgroup * (c.build.timeline * 8)
+        record = c.workgroup * (len(c.build.timeline) * 8)
         ll.global_store(timeline, (record, point * 8), ll.clock(), size=8)

@@ -351,7 +351,7 @@ def _pass(c: Context, which: Any, position: Any, count: Any, regs: list[Any]) ->
 
 
 @ll.device
-def _combine(c: Context, share: Share, boxes: list[mailbox.Box]) -> None:
+def _combine(c: Context, share: Share, out: peers.Outbox) -> None:
     """A row's picks in selection order, then the shared expert, bf16 after each; to every rank."""
     f, how, shape = c.build.ffn, c.build.how, c.build.shape
     pair, t = c.tid & 7, c.tid >> 3
@@ -368,7 +368,7 @@ def _combine(c: Context, share: Share, boxes: list[mailbox.Box]) -> None:
             more = fmt.unpack([ll.lds_load(c.lds, (spot, f.lds.sdl), Int32)])
             word = fmt.bf16_pair(how, low + more[0], high + more[1])
             column = _tile(share, which) * gemv.TILE_ROWS + pair * 2
-            peers.push(c, boxes, f.peer.ffn, t, column, word)
+            peers.push(c, out, f.peer.ffn, t, column, word)
 
 
 def down(
@@ -403,7 +403,7 @@ def _run(
     regs = _weights(c, routed, share, c.wave, slots)
     _shared(c, sites, how, share, weights)
     _routed(c, ugf, share, routed, regs, slots)
-    boxes = peers.all_boxes(c)
+    out = peers.outbox(c)
     fx.barrier()
-    _combine(c, share, boxes)
+    _combine(c, share, out)
     fx.barrier()

@@ -47,11 +47,22 @@ def own_box(c: Context) -> mailbox.Box:
     return _box(c, ll.fresh(c.peers.sym))
 
 
-def all_boxes(c: Context) -> list[mailbox.Box]:
-    """Every rank's buffer in rank order. The addresses are loaded here: some time before the first push."""
-    table = ll.fresh(c.peers.table)
+@dataclass(frozen=True)
+class Outbox:
+    """Every rank's buffer in rank order, and where this rank's rows begin in a region of any of them."""
+
+    boxes: list[mailbox.Box]
+    first: Any
+
+
+def outbox(c: Context) -> Outbox:
+    """Where a stage pushes to. The addresses are loaded here: some time before the first push. Two stages
+    that push share no value: it would be kept in a register all the way between them (a spill in builds of
+    17 to 24 rows)."""
+    table, rank = ll.fresh(c.peers.table), ll.fresh(c.peers.rank)
     ranks = range(c.build.ffn.peer.ranks)
-    return [_box(c, ll.global_load(table, 8 * r, Int64, size=8, constant=True)) for r in ranks]
+    boxes = [_box(c, ll.global_load(table, 8 * r, Int64, size=8, constant=True)) for r in ranks]
+    return Outbox(boxes, rank * (c.build.shape.rows * _row_bytes(c)))
 
 
 def _row_bytes(c: Context) -> int:
@@ -59,12 +70,11 @@ def _row_bytes(c: Context) -> int:
     return c.build.shape.hidden * 4
 
 
-def push(c: Context, boxes: list[mailbox.Box], region: int, token: Any, column: Any, word: Any) -> None:
+def push(c: Context, out: Outbox, region: int, token: Any, column: Any, word: Any) -> None:
     """Columns ``column`` and the next of this rank's partial (four of two words), to ``region`` of every
     box."""
-    uniform = region + c.peers.rank * (c.build.shape.rows * _row_bytes(c))
-    for box in boxes:
-        mailbox.put(c, uniform, token * _row_bytes(c) + column * 4, word, box)
+    for box in out.boxes:
+        mailbox.put(c, region + out.first, token * _row_bytes(c) + column * 4, word, box)
 
 
 def rank_sum(c: Context, box: mailbox.Box, site: Site, region: int, token: Any, column: Any) -> Any:

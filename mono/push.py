@@ -28,9 +28,9 @@ def push_partial(c: Context, tasks: Tasks, part: Any) -> None:
 def _columns(c: Context, task: Any, part: Any) -> None:
     rows = c.build.shape.rows
     column = task * COLUMNS + (c.tid & 15) * 2
-    boxes = peers.all_boxes(c)
+    out = peers.outbox(c)
     for first in range_constexpr(0, rows, PASS):
         token = (c.tid >> 4) + first
         if token < rows:
             word = ll.global_load(part, token * (c.build.shape.hidden * 2) + column * 2)
-            peers.push(c, boxes, c.build.ffn.peer.attn, token, column, word)
+            peers.push(c, out, c.build.ffn.peer.attn, token, column, word)

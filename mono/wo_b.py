@@ -59,7 +59,7 @@ def _slice(c: Context, how: Gemv) -> rows.Slice:
 
 
 @ll.device
-def _out(c: Context, tasks: Products, boxes: list[Any], region: int, first: Any, live_rows: Any) -> None:
+def _out(c: Context, tasks: Products, out: peers.Outbox, region: int, first: Any, live_rows: Any) -> None:
     """Thread (token, task, quad): four rows of a token, two pairs to every rank."""
     n, hidden = len(tasks.numbers), c.build.shape.hidden
     quad, k, t = c.tid & 3, (c.tid >> 2) & (n - 1), c.tid >> (1 + n.bit_length())
@@ -68,13 +68,13 @@ def _out(c: Context, tasks: Products, boxes: list[Any], region: int, first: Any,
         spot = k * gemv.SUM_BYTES + quad * 256 + t * 16
         y = gemv.sum_waves(c, c.build.back.red, spot, 4)
         words = [fmt.bf16_pair(c.build.how, y[i], y[i + 1]) for i in (0, 2)]
-        peers.push(c, boxes, region, first + t, number * gemv.TILE_ROWS + quad * 4, words)
+        peers.push(c, out, region, first + t, number * gemv.TILE_ROWS + quad * 4, words)
 
 
 @ll.device
 def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, region: int) -> None:
     """Wait for all ``a_tasks`` tasks of wo_a, then all passes: pairs in every rank's ``region``."""
-    boxes = peers.all_boxes(c)
+    out = peers.outbox(c)
     mailbox.await_flags(c, site, Int32(c.build.back.ardy), a_tasks, 8)
     s = _slice(c, tasks.how)
     passes.all_passes(
@@ -85,6 +85,6 @@ def wo_b_product(c: Context, site: Site, tasks: Products, a_tasks: int, region: 
         lambda live: gemv.multiply(
             c, s, _steps(tasks.how), live, tasks.weights, c.build.back.red, tasks.lives
         ),
-        lambda first, live, early: _out(c, tasks, boxes, region, first, live),
+        lambda first, live, early: _out(c, tasks, out, region, first, live),
     )
     fx.barrier()  # the FFN half lays its own members over the LDS

@@ -85,8 +85,8 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """One artefact store a test process."""
+def store() -> Store:
+    """The artefact store, keyed by sources: test processes share it, so that no kernel is compiled twice."""
     from flymono.gen.store import Store
 
-    return Store(tmp_path_factory.mktemp("store"))
+    return Store()

@@ -87,11 +87,12 @@ class HipGpu:
     def __init__(self, specs: Specs, index: int = 0, side: TorchSide | None = None) -> None:
         self.side = side if side is not None else GpuTorch(index)
         self.index, self.hip = index, Hip()
-        self._use()
+        self.use()
         properties = self.hip.call("hipGetDeviceProperties", index)
         self.arch = str(properties.gcnArchName).partition(":")[0]
         self.compute_units = int(properties.multiProcessorCount)
-        self._check(specs, str(properties.name))
+        self.name = str(properties.name)
+        self._check(specs)
         self.memories: dict[int, HipMemory] = {}
         """Memory that is allocated or opened, by address."""
         self._modules = list[Any]()
@@ -100,16 +101,16 @@ class HipGpu:
         self._success = self.hip.constant("hipError_t", "hipSuccess")
         self._not_capturing = self.hip.constant("hipStreamCaptureStatus", "hipStreamCaptureStatusNone")
 
-    def _check(self, specs: Specs, name: str) -> None:
+    def _check(self, specs: Specs) -> None:
         if self.arch not in specs.arch:
             raise GpuError(
-                f"GPU {self.index} ({name}) is {self.arch}",
+                f"GPU {self.index} ({self.name}) is {self.arch}",
                 fix=f"there are builds for {', '.join(specs.arch)}",
             )
         needed = grid_of(specs.arch[self.arch]).workgroups
         if self.compute_units < needed:
             raise GpuError(
-                f"GPU {self.index} ({name}) shows {self.compute_units} compute units, a launch needs "
+                f"GPU {self.index} ({self.name}) shows {self.compute_units} compute units, a launch needs "
                 f"{needed} at a time",
                 fix="use the whole GPU: partition mode SPX (amd-smi set --compute-partition SPX)",
             )
@@ -127,7 +128,8 @@ class HipGpu:
         """Whether that stream is being captured."""
         return bool(self.hip.call("hipStreamIsCapturing", self.current_stream()) != self._not_capturing)
 
-    def _use(self) -> None:
+    def use(self) -> None:
+        """Make it the GPU that this thread's HIP calls go to."""
         self.hip.call("hipSetDevice", self.index)
 
     def _refuse_in_capture(self, what: str) -> None:
@@ -141,7 +143,7 @@ class HipGpu:
         self._refuse_in_capture(f"allocating {nbytes} bytes of {kind} memory")
         if nbytes < 1:
             raise GpuError(f"allocating {nbytes} bytes (GPU {self.index})")
-        self._use()
+        self.use()
         address = int(self._allocated(nbytes, kind))
         if kind == "pinned":
             ctypes.memset(address, 0, nbytes)
@@ -168,7 +170,7 @@ class HipGpu:
         held = self.memories.pop(memory.address, None)
         if held is None:
             return
-        self._use()
+        self.use()
         name = "hipFree" if held.own else "hipIpcCloseMemHandle"
         self.hip.call("hipHostFree" if held.kind == "pinned" else name, held.address)
 
@@ -176,7 +178,7 @@ class HipGpu:
         """HIP's handle of peer memory, and its size."""
         if memory.kind != "peer":
             raise GpuError(f"{memory.kind} memory cannot be shared", fix='allocate it as "peer"')
-        self._use()
+        self.use()
         return MAGIC + memory.nbytes.to_bytes(8, "little") + self.hip.export_ipc(memory.address)
 
     def open(self, handle: bytes) -> HipMemory:
@@ -185,15 +187,26 @@ class HipGpu:
         head = len(MAGIC) + 8
         if len(handle) != head + IPC_BYTES or not handle.startswith(MAGIC):
             raise GpuError(f"GPU {self.index} cannot open peer memory: this is no handle of it")
-        self._use()
+        self.use()
         address = self.hip.open_ipc(handle[head:], LAZY_PEER_ACCESS)
         return self._keep(address, int.from_bytes(handle[len(MAGIC) : head], "little"), "peer", own=False)
+
+    def reach(self, peer: HipGpu) -> None:
+        """Let launches here touch memory of another GPU of this process, also what is allocated later."""
+        self.use()
+        (error,) = self.hip.raw("hipDeviceEnablePeerAccess")(peer.index, 0)
+        again = self.hip.constant("hipError_t", "hipErrorPeerAccessAlreadyEnabled")
+        if error not in (self._success, again):
+            raise GpuError(
+                f"GPU {self.index} cannot reach memory of GPU {peer.index}: {self.hip.reason(error)}",
+                fix="take GPUs that are linked to one another, or a process a GPU",
+            )
 
     # ---- code
     def load(self, code: bytes, kernel: str) -> HipFunction:
         """The kernel `kernel` of a code object. Raises GpuError inside a capture, and for bad code."""
         self._refuse_in_capture(f"loading {kernel}")
-        self._use()
+        self.use()
         try:
             module = self.hip.call("hipModuleLoadData", code)
             self._modules.append(module)
@@ -222,7 +235,7 @@ class HipGpu:
         """Wait for the current stream. Raises GpuError for what went wrong in a kernel, and inside a
         capture."""
         self._refuse_in_capture("synchronising")
-        self._use()
+        self.use()
         self.hip.call("hipStreamSynchronize", self.current_stream())
 
     def begin_capture(self) -> None:

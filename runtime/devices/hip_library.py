@@ -24,6 +24,7 @@ ENTRY_POINTS = {
     "hipSetDevice": "hipSetDevice",
     "hipGetDeviceProperties": "hipGetDevicePropertiesR0600",
     "hipDeviceSynchronize": "hipDeviceSynchronize",
+    "hipDeviceEnablePeerAccess": "hipDeviceEnablePeerAccess",
     "hipGetErrorString": "hipGetErrorString",
     "hipExtMallocWithFlags": "hipExtMallocWithFlags",
     "hipMalloc": "hipMalloc",

@@ -18,6 +18,7 @@ from .keys import BuildKey
 from .lds import LdsMap
 from .passes import Passes
 from .placement import Stage
+from .points import POINTS
 from .scratch import Scratch
 from .strategy import Strategy
 from .tags import EpochWords, TagRule, Tags
@@ -57,9 +58,9 @@ class KernelPlan:
         return {s.name: s for s in self.sites}[name]
 
     @property
-    def timeline_points(self) -> int:
-        """Clock values of a workgroup in a timeline record."""
-        return self.abi["tl"].shape[-1]
+    def points(self) -> tuple[str, ...]:
+        """After what of a workgroup a timeline build notes the clock (the launch's entry first)."""
+        return POINTS[self.key.kind] if self.key.timeline else ()
 
     @property
     def tag(self) -> TagRule:

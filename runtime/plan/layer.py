@@ -7,7 +7,7 @@ target's does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...specs.schema import ArchSpec, ModelSpec
 from .arith import cdiv
@@ -15,6 +15,7 @@ from .base import KernelPlan
 from .keys import BuildKey
 from .placement import Stage
 from .planner import plan_of
+from .points import POINTS
 from .support import SpecSet, model_of
 from .unsupported import Code, Reason, Unsupported
 
@@ -107,8 +108,11 @@ def layer_keys(model: ModelSpec, arch: ArchSpec, tp: int, rows: int, layer: int)
     return (k1, *between, k2)
 
 
-def plan_layer(specs: SpecSet, arch: str, tp: int, rows: int, layer: int, prefix: str = "dsv41") -> LayerPlan:
-    """The plans of a layer's launches; Unsupported with the reasons of every launch that has none."""
+def plan_layer(
+    specs: SpecSet, arch: str, tp: int, rows: int, layer: int, prefix: str = "dsv41", timeline: bool = False
+) -> LayerPlan:
+    """The plans of a layer's launches (`timeline`: of builds that note the clock, where there are such);
+    Unsupported with the reasons of every launch that has none."""
     model, spec = model_of(specs, prefix), specs.arch.get(arch)
     there = model is not None and 0 <= layer < len(model.topology.compress_ratios)
     if model is None or spec is None or not there:
@@ -117,6 +121,7 @@ def plan_layer(specs: SpecSet, arch: str, tp: int, rows: int, layer: int, prefix
     plans, reasons = list[KernelPlan](), list[Reason]()
     near: str | None = None
     for key in layer_keys(model, spec, tp, rows, layer):
+        key = replace(key, timeline=timeline and key.kind in POINTS)
         try:
             plans.append(plan_of(specs, key))
         except Unsupported as refused:

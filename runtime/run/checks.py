@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from flymono.reference.formula import terms_of
 from flymono.reference.sizes import K1Sizes, SumOrder
-from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.files import check_writable
 from flymono.runtime.plan import K1Plan, plan_k1
-from flymono.runtime.plan.placement import grid_of
+from flymono.runtime.run.devices import check_device
 from flymono.runtime.run.options import RunOptions
 from flymono.runtime.weights import check_k1_weights
 from flymono.specs import Specs, UserError
@@ -31,10 +30,7 @@ _OF_A_FOLDER = ("tp", "rows", "ratio", "fold", "index", "window", "layer", "weig
 
 def check_surroundings(options: RunOptions, specs: Specs) -> None:
     """Raise what is wrong with the device's options and with the places that are written at the end."""
-    checks: list[Callable[[], object]] = []
-    if options.arch in specs.arch:
-        arch = specs.arch[options.arch]
-        checks.append(lambda: EmulatorDevice(arch, options.device()).check(grid_of(arch).workgroups))
+    checks: list[Callable[[], object]] = [lambda: check_device(options, specs)]
     if options.save is not None:
         inputs = options.save / "inputs.safetensors"
         checks.append(lambda: check_writable(inputs))

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from flymono.reference.case import K1Case, make_case
 from flymono.reference.weights import K1Weights
-from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.run import case_file, checks, folder, html, k1, table
 from flymono.runtime.run.bind import bind
+from flymono.runtime.run.devices import device_of
 from flymono.runtime.run.group import Group, Kernel
 from flymono.runtime.run.options import RunOptions
 from flymono.runtime.run.result import RunResult
@@ -38,7 +38,6 @@ class Options(RunOptions):
     fold: bool | None = None
     index: bool | None = None
     window: int | None = None
-    timeline: bool = False
     rank: int = 0
 
 
@@ -131,7 +130,7 @@ def run(options: Options, specs: Specs | None = None) -> RunResult:
     steps.title = plan.key.id
     with steps.step("generate, compile, check"):
         artefact = api.build(plan.key, ready.specs)
-    device = EmulatorDevice(ready.specs.arch[plan.key.arch], options.device(), progress=steps.count)
+    device = device_of(options, ready.specs, 1, steps.count)
     if options.save is not None:
         case_file.save_inputs(options.save, plan, ready.case, ready.weights, given)
     with steps.step(f"execute on {plan.grid} workgroups"):

@@ -15,12 +15,12 @@ import torch
 from flymono.reference.ffn import Ffn, FfnCase
 from flymono.reference.layer_case import make_ffn_case
 from flymono.reference.layer_weights import WholeLayer
-from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, FfnPlan, plan_of
 from flymono.runtime.run import case_file, ffn, folder
 from flymono.runtime.run.bind import DTYPES
 from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
+from flymono.runtime.run.devices import device_of
 from flymono.runtime.run.group import Given, Group, Kernel, Launched
 from flymono.runtime.run.layer_options import (
     LayerOptions,
@@ -61,7 +61,7 @@ def run_ffn(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ran]:
     steps.title = key.id
     with steps.step("generate, compile, check"):
         artefact = api.build(key, specs)
-    device = EmulatorDevice(specs.arch[key.arch], options.device(), progress=steps.count)
+    device = device_of(options, specs, key.tp, steps.count)
     with steps.step(f"execute on {key.tp} ranks and compare with the reference"):
         chosen = selected(ready)
         if options.save is not None:

@@ -88,6 +88,7 @@ def section(result: RunResult, anchor: str, figures: Figures) -> Section:
             ),
             ("Wait graph", draw.stage_graph(result)),
             ("Workgroups", draw.workgroups(result)),
+            ("Workgroups by the clock", draw.clock(result)),
         )
     )
     rows = tuple(Row(v, draw.share(v), rank_of(v, result)) for v in result.verdicts)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
 from flymono.reference.verdict import Verdict
 from flymono.runtime.report.page import PALETTE, Figure
+from flymono.runtime.report.perfetto import TICKS
 from flymono.runtime.run.result import RunResult
 
 _RIGHT, _WRONG = "#1a7f37", "#cf222e"
@@ -138,10 +140,28 @@ def stage_graph(result: RunResult) -> Figure | None:
 
 def workgroups(result: RunResult) -> Figure | None:
     """Every workgroup's stages over ticks: who works and who waits."""
+    return _bars(result.counters.timeline, "ticks")
+
+
+def clock(result: RunResult) -> Figure | None:
+    """The same by the clock that a timeline build has noted, of rank 0, in microseconds."""
+    if not result.clock:
+        return None
+    own = result.clock[0]
+    start = min(ticks[0] for ticks in own)
+    spans = [
+        (workgroup, stage, (ticks[n] - start) / TICKS, (ticks[n + 1] - start) / TICKS)
+        for workgroup, ticks in enumerate(own)
+        for n, stage in enumerate(result.points[1:])
+    ]
+    return _bars(spans, "us")
+
+
+def _bars(spans: Iterable[tuple[int, str, float, float]], unit: str) -> Figure | None:
     import plotly.graph_objects as go
 
-    by_stage: dict[str, list[tuple[int, int, int]]] = {}
-    for workgroup, stage, low, high in result.counters.timeline:
+    by_stage: dict[str, list[tuple[int, float, float]]] = {}
+    for workgroup, stage, low, high in spans:
         by_stage.setdefault(stage, []).append((workgroup, low, high))
     if not by_stage:
         return None
@@ -160,7 +180,7 @@ def workgroups(result: RunResult) -> Figure | None:
         barmode="overlay",
         height=700,
         bargap=0,
-        xaxis_title="ticks",
+        xaxis_title=unit,
         yaxis_title="workgroup",
         margin={"t": 30},
         template="plotly_white",

@@ -13,12 +13,12 @@ from flymono.reference.draws import Draws
 from flymono.reference.layer_case import LayerCase, make_layer_case
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import WholeLayer
-from flymono.runtime.devices.emulator import EmulatorDevice
 from flymono.runtime.plan import BuildKey, K1Plan, KernelPlan, plan_layer
 from flymono.runtime.run import folder, html, layer_folder, table
 from flymono.runtime.run.chain import Chain
 from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
+from flymono.runtime.run.devices import device_of
 from flymono.runtime.run.ffn_command import run_ffn
 from flymono.runtime.run.group import Group
 from flymono.runtime.run.layer import Layer, run_layer
@@ -63,7 +63,9 @@ def prepare_layer(options: LayerOptions, specs: Specs) -> Layer:
     check_options(options, specs, "layer")
     model = the_model(specs)
     number = options.layer_of(model)
-    plan = plan_layer(specs, options.arch, options.tp_of(specs), options.width, number, model.prefix)
+    plan = plan_layer(
+        specs, options.arch, options.tp_of(specs), options.width, number, model.prefix, options.timeline
+    )
     weights = weights_of(options, model, number)
     case = case_of(options, specs, plan.plans, number)
     return Layer(specs, plan, {}, case, weights, compressor_of(model, number, options.seed))
@@ -81,7 +83,7 @@ def run_layers(options: LayerOptions, specs: Specs | None = None) -> Iterator[Ra
     specs, steps = specs or load(), Steps(f"layer on {options.arch}")
     with steps.step("read specs and weights, plan"):
         first = _first(options, specs)
-    device = EmulatorDevice(specs.arch[options.arch], options.device(), progress=steps.count)
+    device = device_of(options, specs, first.tp, steps.count)
     chain, source = (
         Chain(first, lambda n: _weights(options, first.case.model, n)),
         options.weights or options.inputs,

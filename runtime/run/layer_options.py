@@ -60,7 +60,10 @@ def ffn_key(options: LayerOptions, specs: Specs) -> BuildKey:
     """The FFN launch's build that the options name."""
     model = the_model(specs)
     draft = options.layer_of(model) >= model.topology.layers
-    return BuildKey("ffn", options.arch, options.tp_of(specs), options.width, model=model.prefix, draft=draft)
+    return BuildKey(
+        "ffn", options.arch, options.tp_of(specs), options.width, model=model.prefix, draft=draft,
+        timeline=options.timeline,
+    )  # fmt: skip
 
 
 def weights_of(options: LayerOptions, model: ModelSpec, layer: int) -> WholeLayer:

@@ -22,6 +22,8 @@ class RunOptions:
     mfma: str = "exact"
     trans: str = "exact"
     check: bool = True
+    device: str = "emulator"
+    timeline: bool = False
     inputs: Path | None = None
     save: Path | None = None
     report: Path | None = None
@@ -33,8 +35,12 @@ class RunOptions:
         """Rows of the step: those given, else the default's."""
         return DEFAULT_ROWS if self.rows is None else self.rows
 
-    def device(self) -> dict[str, object]:
-        """The emulator's options that differ from its defaults, and the seed."""
+    def emulator_options(self) -> dict[str, object]:
+        """The emulator's options that differ from its defaults."""
         stated = {"order": self.order, "mfma": self.mfma, "trans": self.trans, "check": self.check}
         defaults = {"order": "linear", "mfma": "exact", "trans": "exact", "check": True}
-        return {"seed": self.seed} | {k: v for k, v in stated.items() if v != defaults[k]}
+        return {k: v for k, v in stated.items() if v != defaults[k]}
+
+    def emulator(self) -> dict[str, object]:
+        """What an emulator is made with: these, and the seed."""
+        return {"seed": self.seed} | self.emulator_options()

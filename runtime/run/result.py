@@ -42,6 +42,7 @@ class RunResult:
     """One kernel run and its judgement."""
 
     build: str
+    code: str  # sha256 of the code object
     device: str
     seed: int
     source: str  # where the weights and inputs came from
@@ -53,6 +54,8 @@ class RunResult:
     waits: tuple[tuple[str, str, str], ...]  # producer stage, consumer stage, region
     digests: Mapping[str, str]  # output name -> sha256 of its bytes
     rank_stages: tuple[Mapping[str, int], ...] = ()  # executed instructions by stage, a mapping a rank
+    points: tuple[str, ...] = ()  # of a timeline build
+    clock: tuple[tuple[tuple[int, ...], ...], ...] = ()  # rank, workgroup, point: ticks of 10 ns
     ranks: int = 1  # that ran side by side: instructions are all of theirs, bytes and spans the first one's
 
     @property
@@ -66,6 +69,7 @@ class RunResult:
         data["ok"] = self.ok
         data["counters"].pop("seconds")
         data["counters"].pop("timeline")
+        data.pop("clock")
         return data
 
 

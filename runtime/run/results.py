@@ -27,11 +27,14 @@ def result_of(
     }  # fmt: skip
     counters = together([rank.counters for rank in done])
     waits = tuple((s.producer, s.stage, s.region) for s in plan.sites)
+    clock = [d.bound.tensor("tl").reshape(plan.grid, -1).tolist() for d in done if plan.points]
     return RunResult(
-        build=plan.key.id, device=device, seed=seed, source=source, verdicts=tuple(verdicts),
-        resources=figures, counters=counters, traffic=_traffic(plan, counters), spans=spans_of(counters),
-        waits=waits, digests=_digests(done[0].outputs(plan)), ranks=len(done),
+        build=plan.key.id, code=hashlib.sha256(kernel.artefact.hsaco).hexdigest(), device=device, seed=seed,
+        source=source, verdicts=tuple(verdicts), resources=figures, counters=counters,
+        traffic=_traffic(plan, counters), spans=spans_of(counters), waits=waits,
+        digests=_digests(done[0].outputs(plan)), ranks=len(done),
         rank_stages=tuple({s: sum(ops.values()) for s, ops in d.counters.by_stage.items()} for d in done),
+        points=plan.points, clock=tuple(tuple(map(tuple, rank)) for rank in clock),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from ..plan.strategy import Strategy
 from ..plan.unsupported import Reason
 from ..runner import LayerWeights
 from ..weights.copies import encoded
-from ..weights.errors import WeightsError
+from ..weights.errors import WeightFinding, WeightsError
 from ..weights.fp4_copies import NAMES
 from ..weights.held import LayerCopies, held_copies
 from ..weights.held_experts import PATHS
@@ -80,17 +80,21 @@ class Copies:
         try:
             action()
         except (WeightsError, torch.OutOfMemoryError) as error:
-            self.broken[what] = self._why(what, error)
+            self.broken[what] = why = self._why(what, error)
+            if isinstance(error, torch.OutOfMemoryError):
+                place = f"{self._where[0]} TP{self._where[1]}"
+                raise WeightsError([WeightFinding(place, "", why.text, why.fix)]) from error
             raise
         self.broken.pop(what, None)
 
     def _why(self, what: str, error: Exception) -> Reason:
         text = str(error).strip().splitlines()[0]
+        tensor = f"layer {self.number}, {what}"
         if isinstance(error, torch.OutOfMemoryError):
-            return reason(ServeCode.OUT_OF_MEMORY, need="some", free="too few", arch=self._where[0])
+            return reason(ServeCode.OUT_OF_MEMORY, tensor=tensor, what=text, arch=self._where[0])
         again = any(self.parts.values())
         code = ServeCode.RELOAD_FAILED if again else ServeCode.WEIGHTS_UNFIT
-        return reason(code, tensor=f"layer {self.number}, {what}", what=text)
+        return reason(code, tensor=tensor, what=text)
 
     def _routed(self) -> None:
         """Take the experts out of the plain tensors; those that are all zero (never loaded) are left out."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "layer"), str(HERE.parent / "devices")]
+sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("layer", "devices", "runner"))]
 torch.set_num_threads(1)
 
 pytest.importorskip("rocm.bindings.hip", reason="the extra [hip] is not installed")

@@ -191,6 +191,23 @@ hipError_t Device::open(void** out, const Handle& handle) {
   return hipSuccess;
 }
 
+hipError_t Device::reach(Device& peer) {
+  std::lock_guard held(lock_);
+  if (&peer == this) return hipErrorInvalidDevice;
+  for (const Device* one : reached_)
+    if (one == &peer) return hipErrorPeerAccessAlreadyEnabled;
+  reached_.push_back(&peer);
+  return hipSuccess;
+}
+
+// What others see of this device: its own uncached memory, and its record.
+void Device::show(std::vector<flymono_memory>& shared, std::vector<std::uint64_t>& roster) {
+  std::lock_guard held(lock_);
+  roster.push_back(reinterpret_cast<std::uint64_t>(record_.address));
+  for (const auto& [at, m] : memory_)
+    if (m.shared && m.own) shared.push_back({reinterpret_cast<std::uint64_t>(at), m.bytes, m.name.c_str()});
+}
+
 hipError_t Device::put(Work work) {
   std::lock_guard held(lock_);
   if (!error_.empty()) return hipErrorLaunchFailure;
@@ -246,12 +263,15 @@ void Device::serve() {
 void Device::launch(const CodeObject& code, const std::string& name, unsigned grid, unsigned block, std::vector<std::uint8_t>& kernarg) {
   std::vector<flymono_memory> shared;
   std::vector<std::uint64_t> roster{reinterpret_cast<std::uint64_t>(record_.address)};
+  std::vector<Device*> reached;
   {
     std::lock_guard held(lock_);
     for (const auto& [at, m] : memory_)
       if (m.shared) shared.push_back({reinterpret_cast<std::uint64_t>(at), m.bytes, m.name.c_str()});
     for (const auto& [inode, m] : peers_) roster.push_back(reinterpret_cast<std::uint64_t>(m.address));
+    reached = reached_;
   }
+  for (Device* peer : reached) peer->show(shared, roster);
   std::vector<std::string> names;  // two mappings of one name are two buffers
   names.reserve(shared.size());
   for (auto& m : shared) m.name = names.emplace_back(m.name + (" at " + std::to_string(m.address))).c_str();

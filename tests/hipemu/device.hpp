@@ -63,6 +63,7 @@ class Device {
   hipError_t free(void* at, bool own);
   hipError_t export_to(Handle& out, const void* at);
   hipError_t open(void** out, const Handle& handle);
+  hipError_t reach(Device& peer);        // launches here may touch that device's uncached memory
 
   hipError_t put(Work work);
   hipError_t drain();                    // until all that is queued has run
@@ -76,6 +77,7 @@ class Device {
 
  private:
   void serve();
+  void show(std::vector<flymono_memory>& shared, std::vector<std::uint64_t>& roster);
   void say(flymono::RankRecord::State state);
   std::mutex lock_;
   std::condition_variable changed_;
@@ -86,6 +88,7 @@ class Device {
   std::map<const void*, Memory> memory_;
   Memory record_;
   std::map<std::uint64_t, Memory> peers_;  // records of other ranks by inode
+  std::vector<Device*> reached_;           // of this process
   std::thread worker_;
 };
 

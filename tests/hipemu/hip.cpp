@@ -90,6 +90,11 @@ HIP hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* out, int device) {
   return hipSuccess;
 }
 
+HIP hipDeviceEnablePeerAccess(int peer, unsigned) {
+  Device* d = Device::get(peer);
+  return d ? Device::get(current)->reach(*d) : hipErrorInvalidDevice;
+}
+
 HIP hipDeviceSynchronize() { return Device::get(current)->drain(); }
 
 HIP hipMemGetInfo(std::size_t* free, std::size_t* total) {

@@ -15,6 +15,7 @@ enum hipError_t : int {
   hipErrorInvalidHandle = 400,
   hipErrorNotFound = 500,
   hipErrorNotReady = 600,
+  hipErrorPeerAccessAlreadyEnabled = 704,
   hipErrorLaunchFailure = 719,
   hipErrorStreamCaptureUnsupported = 900,
   hipErrorIllegalState = 401,

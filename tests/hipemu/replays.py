@@ -92,7 +92,10 @@ def replayed(gpus: Sequence[HipGpu], options: LayerOptions, times: int) -> list[
     device, said = EmulatorDevice(load().arch[options.arch], {"seed": 0}), list[str]()
     (track,) = bench().tracks_of(options, False, device)
     captured, want = Captured(gpus, track), list(track.bits(device))
-    said += [f"replay {n}" for n in range(times) if captured.replay() != want]
+    for n in range(times):
+        said += [f"replay {n}"] if captured.replay() != want else []
+        if n % 10 == 9:
+            print(f"{n + 1} of {times} replays, differing: {said or 'none'}", file=sys.stderr, flush=True)
     track.kernels[-1].given[0]["sgu"].view(torch.uint8).view(-1)[:4096] ^= 1
     changed = captured.replay()
     if changed == want:

@@ -96,7 +96,9 @@ def test_every_entry_point_stands_in_the_table() -> None:
     text = text.replace(text[text.index("ENTRY_POINTS = {") : text.index('"""What we call')], "")
     called = set(re.findall(r'"(hip[A-Z]\w+)"', text)) - {"hipError_t"}
     constants = {
-        n for n in called if n.startswith(("hipStreamCaptureStatus", "hipStreamCaptureMode", "hipSuccess"))
+        n
+        for n in called
+        if n.startswith(("hipStreamCaptureStatus", "hipStreamCaptureMode", "hipSuccess", "hipError"))
     }
     assert called - constants == set(ENTRY_POINTS)
 

@@ -22,9 +22,10 @@ def test_rows(arch: str, tp: int, rows: int) -> None:
 @pytest.mark.parametrize(("ratio", "fold", "index", "window"), VARIANTS)
 @pytest.mark.parametrize(("arch", "tp"), PLACES)
 def test_variants(arch: str, tp: int, ratio: int, fold: bool, index: bool, window: int) -> None:
-    """Every ratio, fold, index and window width, at one pass and at a ragged second pass."""
-    for rows in ROWS[arch, tp][1:4:2]:
-        assert wrong(run(build_id(arch, tp, rows, ratio, fold, index, window)).verdicts()) == []
+    """Every ratio, fold, index and window width: at one pass here, at a ragged second one on the next."""
+    ragged = (VARIANTS.index((ratio, fold, index, window)) + PLACES.index((arch, tp))) % 2
+    rows = ROWS[arch, tp][3 if ragged else 1]
+    assert wrong(run(build_id(arch, tp, rows, ratio, fold, index, window)).verdicts()) == []
 
 
 @pytest.mark.parametrize(("arch", "tp"), PLACES[:2])

@@ -25,10 +25,6 @@ PLANTED = {
         "runtime/bundle",
         "def late():\n    from ...gen import api",
     ),
-    "a server's runner imports no generator, no emulator": (
-        "runtime/runner",
-        "def late():\n    from flymono.gen import api",
-    ),
     "nothing imports the command line": ("reference", "from ..cli import main"),
 }
 

@@ -21,7 +21,7 @@ WITH_TORCH = ("runtime/weights", "runtime/step", "runtime/runner", "runtime/devi
 NOT_SERVED = (
     "flymono.runtime.bundle.make", "flymono.specs.__main__",
     "flymono.runtime.devices.emulated", "flymono.runtime.devices.emulator",
-    "flymono.runtime.devices.processes", "flymono.runtime.devices.segments",
+    "flymono.runtime.devices.gpus", "flymono.runtime.devices.processes", "flymono.runtime.devices.segments",
 )  # fmt: skip
 _IMPORT = """
 import importlib, sys

@@ -44,6 +44,7 @@ def result(
     )  # fmt: skip
     waits = tuple((s.producer, s.stage, s.region) for s in plan.sites)
     return RunResult(
+        code="",
         build=build, device="a device", seed=7, source="weights <of> a seed", verdicts=verdicts,
         resources={"vgprs": 200}, counters=counters, traffic=traffic, spans=spans_of(counters), waits=waits,
         digests={}, ranks=ranks, rank_stages=tuple(own) if ranks > 1 else (),

@@ -27,6 +27,7 @@ from flymono.runtime.run.layer_command import built, compressor_of, prepare_laye
 from flymono.runtime.run.layer_options import LayerOptions
 from flymono.runtime.run.modules import Generated
 from flymono.runtime.runner import LayerWeights, LocalRanks, Place, Runner, Seam, Step
+from flymono.runtime.weights import back_copies, copy_into, device_copies, ffn_copies
 from flymono.specs import Specs, load
 
 OUTPUTS = ("out", "res_out", "post_out", "comb_out", "pre_out")
@@ -184,6 +185,14 @@ def run_chain(runner: Runner, own: Sequence[Rank]) -> list[Seam]:
     for one in own:
         outs.append(one.run(runner, outs[-1] if outs else None))
     return outs
+def reload(rank: Rank, of: Ground, number: int) -> None:
+    """The weights of another ground into the tensors that the runner has packed, as a server reloads."""
+    layer, how, tp, ffn = of.layer, rank.layer.k1.strategy, of.tp, rank.weights.ffn
+    fresh = device_copies(layer.weights.k1(tp, number), how.fp8, how.weight_layout)
+    copy_into(rank.weights.k1, fresh)
+    copy_into(ffn, back_copies(layer.weights.back(tp, number), how.fp8, how.weight_layout))
+    tail = layer.weights.ffn(tp, number)
+    ffn_copies(tail, of.experts, layer.sizes, how.fp8, how.weight_layout, existing=ffn)
 
 
 def seam_of(case: LayerCase) -> Seam:

@@ -14,13 +14,13 @@ from serving import (
     ground_after,
     judged,
     on_ranks,
+    reload,
     same_bits,
     wanted,
 )
 
 from flymono.runtime.devices.gpu import GpuError
 from flymono.runtime.runner import RunnerError, Seam
-from flymono.runtime.weights import back_copies, copy_into, device_copies, ffn_copies
 
 PLAIN = ("gfx950", 2, 1, 3)  # ratio 2, folds
 LAYERS = (
@@ -130,7 +130,7 @@ def test_a_reload_in_place_between_replays_gives_the_new_weights_result(server: 
     try:
         for weights, ground_ in ((at, at), (new, new)):
             for r, rank in enumerate(ranks):
-                _reload(rank, weights, r)
+                reload(rank, weights, r)
                 rank.step.swa.copy_(Rank.of(at, 0).step.swa)
             on_ranks(server.tp, lambda r: recorded[r][0].replay())  # type: ignore[attr-defined]
             server.finish()
@@ -138,19 +138,8 @@ def test_a_reload_in_place_between_replays_gives_the_new_weights_result(server: 
                 assert same_bits(bits(made), wanted(ground_, r)) == [], f"rank {r}"
     finally:
         for r, rank in enumerate(ranks):
-            _reload(rank, at, r)
+            reload(rank, at, r)
     assert addresses == [[t.data_ptr() for part in parts for t in part.values()] for parts in held]
-
-
-def _reload(rank: Rank, of: object, number: int) -> None:
-    """Other weights into the tensors that the runner has packed."""
-    layer, how = of.layer, rank.layer.k1.strategy  # type: ignore[attr-defined]
-    tp, ffn = layer.tp, rank.weights.ffn
-    fresh = device_copies(layer.weights.k1(tp, number), how.fp8, how.weight_layout)
-    copy_into(rank.weights.k1, fresh)
-    copy_into(ffn, back_copies(layer.weights.back(tp, number), how.fp8, how.weight_layout))
-    chosen = of.experts  # type: ignore[attr-defined]
-    ffn_copies(layer.weights.ffn(tp, number), chosen, layer.sizes, how.fp8, how.weight_layout, existing=ffn)
 
 
 @pytest.mark.slow

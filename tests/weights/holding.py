@@ -6,6 +6,8 @@ block codes. Routed experts are plain with zero padding, or converted: right dty
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import WholeLayer
 from flymono.runtime.weights.held_experts import PATHS
 from flymono.runtime.weights.held_names import LINEARS
+from flymono.specs.schema import ModelSpec
 
 E4M3, E8M0, FP4 = torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2
 Held = dict[str, Tensor]
@@ -79,3 +82,26 @@ def converted_experts(sizes: LayerSizes) -> Held:
     }
     views = {"w13": FP4, "w13_s": E8M0, "w2": FP4, "w2_s": torch.uint8}
     return {PATHS[name]: octets[name].view(kind) for name, kind in views.items()}
+
+
+def small_model(full: ModelSpec) -> ModelSpec:
+    """The release's model, narrow enough for milliseconds."""
+    attention = full.attention.model_copy(
+        update={"heads": 4, "q_lora_rank": 256, "o_groups": 2, "o_lora_rank": 128}
+    )
+    moe = full.moe.model_copy(update={"intermediate": 384, "experts": 8})
+    return full.model_copy(update={"hidden": 512, "attention": attention, "moe": moe})
+
+
+def placed(held: Held) -> SimpleNamespace:
+    """A layer that has the tensors as parameters at their paths."""
+    layer = SimpleNamespace()
+    for path, tensor in held.items():
+        *way, last = path.split(".")
+        at = layer
+        for name in way:
+            if not hasattr(at, name):
+                setattr(at, name, SimpleNamespace())
+            at = getattr(at, name)
+        setattr(at, last, torch.nn.Parameter(tensor, requires_grad=False))
+    return layer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from flymono.runtime.weights.held_names import LINEARS, PARTS, copy_shapes, path
 from flymono.specs import Specs, load
 from flymono.specs.schema import ModelSpec
 
-from .holding import E4M3, Held, converted_experts, holder, multiplied_out, plain_experts
+from .holding import E4M3, Held, converted_experts, holder, multiplied_out, placed, plain_experts, small_model
 
 PICKED = (2, 5)
 TP, RANK = 2, 1
@@ -35,11 +34,7 @@ def specs() -> Specs:
 
 @pytest.fixture(scope="module")
 def small(full: ModelSpec) -> ModelSpec:
-    attention = full.attention.model_copy(
-        update={"heads": 4, "q_lora_rank": 256, "o_groups": 2, "o_lora_rank": 128}
-    )
-    moe = full.moe.model_copy(update={"intermediate": 384, "experts": 8})
-    return full.model_copy(update={"hidden": 512, "attention": attention, "moe": moe})
+    return small_model(full)
 
 
 @pytest.fixture(scope="module")
@@ -446,15 +441,7 @@ def test_a_layer_whose_attention_the_host_runs(plain: Held, sizes: LayerSizes) -
 
 
 def test_tensors_are_found_on_a_layer(plain: Held) -> None:
-    layer = SimpleNamespace()
-    for path, tensor in plain.items():
-        *way, last = path.split(".")
-        at = layer
-        for name in way:
-            if not hasattr(at, name):
-                setattr(at, name, SimpleNamespace())
-            at = getattr(at, name)
-        setattr(at, last, torch.nn.Parameter(tensor, requires_grad=False))
+    layer = placed(plain)
     inverse = layer.attn.wq_b
     inverse.weight_scale_inv = inverse.weight_scale
     del inverse.weight_scale

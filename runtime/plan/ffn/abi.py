@@ -9,10 +9,9 @@ from ..abi import Owner, Row
 from ..arith import align_up
 from ..dims import Dims
 from ..faults import fault_rows
+from ..points import POINTS, points_text
 from ..strategy import Strategy
 from ..tags import epoch_words
-
-TIMELINE_WORDS = 31
 
 
 def ffn_rows(
@@ -20,7 +19,11 @@ def ffn_rows(
 ) -> list[Row]:
     """The FFN half's arguments in order."""
     common = _seam_rows(d, rows, "runner" if k2 else "vllm") + _route_rows(d) + _expert_rows(d, how)
-    return common + _shared_rows(d, how) + _runner_rows(d, rows, grid, scratch_bytes, timeline)
+    return (
+        common
+        + _shared_rows(d, how)
+        + _runner_rows(d, rows, grid, scratch_bytes, "k2" if k2 else "ffn", timeline)
+    )
 
 
 def part_row(d: Dims, rows: int) -> Row:
@@ -93,7 +96,7 @@ def _shared_rows(d: Dims, how: Strategy) -> list[Row]:
     ]
 
 
-def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, timeline: bool) -> list[Row]:
+def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, kind: str, timeline: bool) -> list[Row]:
     tl = "w" if timeline else ""
     return [
         ("out", "ptr", "bf16", (s, d.hidden), "vllm", "w", "FFN output, summed over the ranks"),
@@ -111,5 +114,5 @@ def _runner_rows(d: Dims, s: int, grid: int, scratch_bytes: int, timeline: bool)
             "epoch buffer: epoch, stop, marks, counters",
         ),
         *fault_rows(peers=True),
-        ("tl", "ptr", "i64", (grid, TIMELINE_WORDS), "runner", tl, "timeline; 0 if not built in"),
+        ("tl", "ptr", "i64", (grid, len(POINTS[kind])), "runner", tl, points_text(kind)),
     ]  # fmt: skip

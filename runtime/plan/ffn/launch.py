@@ -20,6 +20,7 @@ from ..layout import Peer, ffn_shape, fits, layer_layout, peer_of
 from ..lds import WAVES, LdsMap, union_of
 from ..passes import Passes, passes_of
 from ..placement import BLOCK, grid_of
+from ..points import POINTS
 from ..scratch import Scratch
 from ..seam import MIX_WHY, SeamMap, seam_map, seam_struct
 from ..strategy import Strategy, strategy_of
@@ -27,7 +28,7 @@ from ..tags import epoch_words, tags_of
 from ..traffic import Asked, Traffic, traffic_table
 from ..waits import numbered
 from ..width import WidthReport
-from .abi import TIMELINE_WORDS, ffn_rows, part_row
+from .abi import ffn_rows, part_row
 from .cost import epoch_reads, ffn_mfma, ffn_scratch, ffn_writes, seam_reads, weight_reads
 from .experts import ExpertBytes, expert_bytes
 from .lds import moe_structs
@@ -71,7 +72,7 @@ def make_ffn(model: ModelSpec, arch: ArchSpec, key: BuildKey, report: WidthRepor
     reads["peers"] = Asked(size * d.tp * 8, d.tp * 8)
     written, read = ffn_scratch(d, f, size)
     traffic: tuple[Traffic, ...] = traffic_table(
-        abi, reads, ffn_writes(d, key.rows, size, TIMELINE_WORDS), (read, written, _used(scratch, d, f))
+        abi, reads, ffn_writes(d, key.rows, size, len(POINTS["ffn"])), (read, written, _used(scratch, d, f))
     )
     plan = FfnPlan(
         key=key,

@@ -6,6 +6,7 @@ from ..abi import RUNTIME, Abi, Row, abi_of
 from ..dims import Dims
 from ..faults import fault_rows
 from ..keys import BuildKey
+from ..points import POINTS, points_text
 from ..strategy import Strategy
 from ..tags import epoch_words
 
@@ -147,15 +148,9 @@ def _runner_rows(d: Dims, key: BuildKey, grid: int, scratch_bytes: int) -> list[
             "tl",
             "ptr",
             "i64",
-            (grid, TIMELINE_WORDS),
+            (grid, len(POINTS["k1"])),
             "runner",
             tl,
-            f"timeline record a workgroup: {', '.join(TIMELINE_POINTS)}; 0 if not built in",
+            points_text("k1"),
         ),
     ]
-
-
-TIMELINE_POINTS = ("start", "kt", "wqkv", "qkv", "wq_b")
-
-
-TIMELINE_WORDS = 6

@@ -12,6 +12,7 @@ from ..keys import BuildKey
 from ..lds import WAVE, WAVES
 from ..passes import Passes
 from ..placement import Stage
+from ..points import POINTS
 from ..scratch import PAIR_BYTES, Scratch
 from ..seam import NORM_LANES, norm_chunks, slices_of
 from ..traffic import LOAD, SLICE_LANES, WORD, Traffic
@@ -124,7 +125,7 @@ def _writes(m: Maps) -> dict[str, int]:
         "klen": 2 * s * WORD,
         "normed_out": s * d.hidden * 2,
         "qr_out": s * d.q_rank * 2,
-        "tl": m.grid * TIMELINE_STAMPS * 8,
+        "tl": m.grid * len(POINTS["k1"]) * 8,
     }
 
 
@@ -152,6 +153,3 @@ def _row_bytes(size: int) -> int:
 def qkv_loads(d: Dims) -> int:
     """16-byte loads of two pairs that a lane of qkv polls: its q and kv columns of each K half."""
     return K_PARTS * (cdiv(d.q_rank, NORM_LANES * 8) * 4 + cdiv(d.kv_dim, NORM_LANES * 2))
-
-
-TIMELINE_STAMPS = 5

@@ -10,7 +10,7 @@ from ..base import KernelPlan, checked, longest_chain, plan_faults
 from ..cost import MfmaCount, cost_of, mfma_of, residency_of, waves_per_simd
 from ..dims import Dims, dims_of
 from ..faults import fault_words
-from ..ffn.abi import TIMELINE_WORDS, ffn_rows
+from ..ffn.abi import ffn_rows
 from ..ffn.cost import epoch_reads, ffn_mfma, ffn_scratch, ffn_writes, seam_reads, weight_reads
 from ..ffn.experts import ExpertBytes, expert_bytes
 from ..ffn.launch import ffn_lds
@@ -27,6 +27,7 @@ from ..lds import WAVES, LdsMap, union_of
 from ..lines import unit_faults
 from ..passes import Passes, passes_of
 from ..placement import BLOCK, Stage, grid_of
+from ..points import POINTS
 from ..scratch import Declared, Scratch
 from ..seam import MIX_WHY, SeamMap, seam_map
 from ..strategy import Strategy, strategy_of
@@ -151,7 +152,7 @@ def _traffic(
     a, f = halves
     reads = attention_reads(d, key, a, again) | seam_reads(d, key.rows) | weight_reads(d, f, how, grid)
     reads |= epoch_reads(grid) | {"peers": Asked(grid * d.tp * 8, d.tp * 8)}
-    writes = attention_writes(d, key) | ffn_writes(d, key.rows, grid, TIMELINE_WORDS)
+    writes = attention_writes(d, key) | ffn_writes(d, key.rows, grid, len(POINTS["k2"]))
     (w0, r0), (w1, r1) = attention_scratch(d, key.rows, a), ffn_scratch(d, f, grid)
     names = {r.name for r in needed(d, a, f)} | {"x8", "x8s", "lin", "pmix"}
     size = sum(r.bytes for r in scratch.regions if r.name in names)

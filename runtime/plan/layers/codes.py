@@ -249,7 +249,7 @@ CATALOGUE: dict[ServeCode, Entry] = {
         "{tensor}: {what}", "serve the published checkpoint, or FLYMONO=0", phase=Phase.WEIGHTS
     ),
     ServeCode.OUT_OF_MEMORY: _stop(
-        "{need} bytes of weight copies and buffers, {free} are free",
+        "no memory for the copy of {tensor}: {what}",
         "a GPU with more memory, or a smaller KV cache (`flymono plan memory --arch {arch}` has the sum)",
         phase=Phase.WEIGHTS,
     ),

@@ -28,7 +28,7 @@ import flydsl.compiler as flyc
 import flydsl.expr as fx
 from flydsl.expr.typing import Int32, Int64
 
-from flymono.mono.context import enter, stage
+from flymono.mono.context import enter, stage, stamp
 from flymono.mono.push import push_partial
 from flymono.mono.build import (
     Build,
@@ -162,7 +162,7 @@ BUILD = Build(
     lds_bytes=53088,
     tag_scale=2,
     tag_offset=2,
-    timeline=31,
+    timeline=(),
     faults=Faults(
         code=21022,
         shift=16,
@@ -303,40 +303,52 @@ def ffn(
     c = join(enter(BUILD, scratch, epoch), sym, peers, rank)
     turn_back(c)
     c = hold_tag(c)
+    stamp(c, tl, "start")
     stage("push")
     push_partial(c, PUSH, part)
+    stamp(c, tl, "push")
     stage("mark")
     mark(c)
     # The FFN half: what is needed first is asked for first.
     stage("slice")
     ffn_slice(c, SLICE, SLICE_ATTN, res_in, post_in, comb_in, pre_in, hc_fn, res_out)
+    stamp(c, tl, "slice")
     stage("router")
     gate_rows = router_weights(c, ROUTER, ROUTER_GEMV, gate_w)
     stage("shared")
     unit = shared_weights(c, SHARED, SHARED_GEMV, sgu, sgu_s)
     stage("gate")
     seam_gate(c, GATE, GATE_PMIX, hc_scale, hc_base, post_out, comb_out, pre_out)
+    stamp(c, tl, "gate")
     stage("norm")
     ffn_norm(c, NORM, NORM_LIN, ffn_w)
+    stamp(c, tl, "norm")
     stage("xq")
     xq(c, XQ, XQ_XRDY)
+    stamp(c, tl, "xq")
     stage("router")
     router_product(c, ROUTER_XRDY, gate_rows)
+    stamp(c, tl, "router")
     stage("route")
     route(c, ROUTE, ROUTE_LOGIT, bias)
+    stamp(c, tl, "route")
     stage("shared")
     rows = shared_rows(c, SHARED_X8RDY, unit)
     shared_product(c, SHARED_Q_SMID, unit, rows)
+    stamp(c, tl, "shared")
     stage("ug")
     x = ug_rows(c, UG_X8RDY)
     stage("table")
     route_table(c, TABLE_ROUTE)
     stage("ug")
     ug(c, UG, Experts(w13, w13_s), x)
+    stamp(c, tl, "ug")
     stage("down")
     down(c, DOWN, DOWN_GEMV, DOWN_SMQ, DOWN_SMC, DOWN_UGF, Experts(w2, w2_s), Experts(sw2, sw2_s))
+    stamp(c, tl, "down")
     stage("reduce")
     final_reduce(c, REDUCE, REDUCE_FFN, out)
+    stamp(c, tl, "reduce")
     stage("epoch")
     epoch_end(c, EPOCH, EPOCH_MARKS)
     stage("end")

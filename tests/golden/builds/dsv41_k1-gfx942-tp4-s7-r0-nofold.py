@@ -39,7 +39,7 @@ from flymono.mono.build import (
     Strategy,
     Tasks,
 )
-from flymono.mono.context import enter, stage
+from flymono.mono.context import enter, stage, stamp
 from flymono.mono.faults import finish, turn_back
 from flymono.mono.keytable import key_table
 from flymono.mono.qkv import qkv
@@ -75,7 +75,7 @@ BUILD = Build(
     lds_bytes=42752,
     tag_scale=2,
     tag_offset=1,
-    timeline=6,
+    timeline=(),
     faults=Faults(
         code=28,
         shift=16,
@@ -214,6 +214,7 @@ def k1(
 ):
     c = enter(BUILD, scratch, epoch)
     turn_back(c)
+    stamp(c, tl, "start")
     stage("slice")
     seam_slice(c, SLICE, res_in, pend, post_in, comb_in, pre_in, hc_fn, res_out, fold=False)
     stage("wqkv")
@@ -224,16 +225,20 @@ def k1(
     seam_gate(c, GATE, GATE_PMIX, hc_scale, hc_base, post_out, comb_out, pre_out)
     stage("kt")
     key_table(c, KT, pos, slot, swa_idx, swa_lens, comp_block, comp_bt, bt_stride, topk, t2r, kt, klen)
+    stamp(c, tl, "kt")
     stage("wqkv")
     rows = wqkv_rows(c, WQKV_XRDY, part)
     stage("wq_b")
     heads = wqb_weights(c, WQ_B_GEMV, wqb, wqb_s)
     stage("wqkv")
     wqkv_product(c, part, rows)
+    stamp(c, tl, "wqkv")
     stage("qkv")
     qkv(c, QKV, QKV_QKVP, qn_w, kvn_w, cos_sin, pos, slot, swa, swa_stride, swa_block, qr_out=None)
+    stamp(c, tl, "qkv")
     stage("wq_b")
     wqb_product(c, WQ_B_GEMV, WQ_B_QRDY, heads, cos_sin, pos, q)
+    stamp(c, tl, "wq_b")
     stage("end")
     finish(c)
 

@@ -35,7 +35,7 @@ from flydsl.expr.typing import Int32, Int64
 
 from flymono.mono.build import Back, Split
 from flymono.mono.combine import combine
-from flymono.mono.context import enter, stage
+from flymono.mono.context import enter, stage, stamp
 from flymono.mono.records import Caches
 from flymono.mono.split import split
 from flymono.mono.wo_a import wo_a_product, wo_a_weights
@@ -172,7 +172,7 @@ BUILD = Build(
     lds_bytes=57216,
     tag_scale=2,
     tag_offset=2,
-    timeline=31,
+    timeline=(),
     faults=Faults(
         code=4633,
         shift=16,
@@ -393,49 +393,64 @@ def k2(
     c = hold_tag(c)
     stage("mark")
     mark(c)
+    stamp(c, tl, "start")
     stage("split")
     caches = Caches(swa, swa_stride, swa_block, comp, comp_stride, comp_block, zrec)
     split(c, SPLIT, None, q, caches, kt, klen, qk_scale)
+    stamp(c, tl, "split")
     stage("combine")
     combine(c, COMBINE, None, COMBINE_SRDY, klen, sink, pos, cos_sin)
+    stamp(c, tl, "combine")
     stage("wo_a")
     groups = wo_a_weights(c, WO_A, WO_A_GEMV, woa, woa_s)
     stage("wo_b")
     tiles = wo_b_weights(c, WO_B, WO_B_GEMV, wob, wob_s)
     stage("wo_a")
     wo_a_product(c, WO_A_CRDY, groups)
+    stamp(c, tl, "wo_a")
     stage("wo_b")
     wo_b_product(c, WO_B_ARDY, tiles, WO_A.count, FFN.peer.attn)
+    stamp(c, tl, "wo_b")
     # The FFN half: what is needed first is asked for first.
     stage("slice")
     ffn_slice(c, SLICE, SLICE_ATTN, res_in, post_in, comb_in, pre_in, hc_fn, res_out)
+    stamp(c, tl, "slice")
     stage("router")
     gate_rows = router_weights(c, ROUTER, ROUTER_GEMV, gate_w)
     stage("shared")
     unit = shared_weights(c, SHARED, SHARED_GEMV, sgu, sgu_s)
     stage("gate")
     seam_gate(c, GATE, GATE_PMIX, hc_scale, hc_base, post_out, comb_out, pre_out)
+    stamp(c, tl, "gate")
     stage("norm")
     ffn_norm(c, NORM, NORM_LIN, ffn_w)
+    stamp(c, tl, "norm")
     stage("xq")
     xq(c, XQ, XQ_XRDY)
+    stamp(c, tl, "xq")
     stage("router")
     router_product(c, ROUTER_XRDY, gate_rows)
+    stamp(c, tl, "router")
     stage("route")
     route(c, ROUTE, ROUTE_LOGIT, bias)
+    stamp(c, tl, "route")
     stage("shared")
     rows = shared_rows(c, SHARED_X8RDY, unit)
     shared_product(c, SHARED_Q_SMID, unit, rows)
+    stamp(c, tl, "shared")
     stage("ug")
     x = ug_rows(c, UG_X8RDY)
     stage("table")
     route_table(c, TABLE_ROUTE)
     stage("ug")
     ug(c, UG, Experts(w13, w13_s), x)
+    stamp(c, tl, "ug")
     stage("down")
     down(c, DOWN, DOWN_GEMV, DOWN_SMQ, DOWN_SMC, DOWN_UGF, Experts(w2, w2_s), Experts(sw2, sw2_s))
+    stamp(c, tl, "down")
     stage("reduce")
     final_reduce(c, REDUCE, REDUCE_FFN, out)
+    stamp(c, tl, "reduce")
     stage("epoch")
     epoch_end(c, EPOCH, EPOCH_MARKS)
     stage("end")
