@@ -5,7 +5,7 @@
 every step, `runner.guard()` and `runner.health()` once a step, `runner.close()`.
 """
 
-from .errors import InputError, RunnerError
+from .errors import Doing, InputError, RunnerError
 from .faults import FaultError, FaultReport
 from .inputs import LayerWeights, Seam, Step
 from .modules import Modules
@@ -14,6 +14,7 @@ from .runner import Runner
 from .sizes import Place
 
 __all__ = [
+    "Doing",
     "FaultError",
     "FaultReport",
     "GlooRanks",

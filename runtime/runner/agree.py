@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from flymono.runtime.runner.errors import Reason, RunnerError
+from flymono.runtime.runner.errors import Doing, Reason, RunnerError
 from flymono.runtime.runner.ranks import Ranks, RanksError
 
 T = TypeVar("T")
 SECONDS = 60.0
 
 
-def together(group: Ranks, what: str, action: Callable[[], T], seconds: float = SECONDS) -> list[T]:
+def together(
+    group: Ranks, doing: Doing, action: Callable[[], T], seconds: float = SECONDS, of: str = ""
+) -> list[T]:
     """What `action` gave on every rank. Raises RunnerError, with the same reasons on all, if one failed."""
     mine: Any = None
     failed: Exception | None = None
@@ -24,18 +26,18 @@ def together(group: Ranks, what: str, action: Callable[[], T], seconds: float = 
         mine = action()
     except Exception as error:  # torch, the driver, ours: the others have to hear of any
         failed = error
-    said = _gather(group, what, (None if failed is None else _text(failed), mine), seconds)
-    reasons = [Reason(rank, what, text) for rank, (text, _) in enumerate(said) if text is not None]
+    said = _gather(group, doing, (None if failed is None else _text(failed), mine), seconds, of)
+    reasons = [Reason(rank, doing, text, of) for rank, (text, _) in enumerate(said) if text is not None]
     if reasons:
         raise RunnerError("no rank takes the kernels", reasons) from failed
     return [value for _, value in said]
 
 
-def same(group: Ranks, what: str, facts: Mapping[str, object], seconds: float = SECONDS) -> None:
+def same(group: Ranks, doing: Doing, facts: Mapping[str, object], seconds: float = SECONDS) -> None:
     """Nothing if `facts` are equal on all ranks. Raises RunnerError that names what differs, and on whom."""
-    said = _gather(group, what, dict(facts), seconds)
+    said = _gather(group, doing, dict(facts), seconds)
     reasons = [
-        Reason(rank, what, f"{name} is {_shown(own.get(name))}, on rank 0 {_shown(said[0].get(name))}")
+        Reason(rank, doing, f"{name} is {_shown(own.get(name))}, on rank 0 {_shown(said[0].get(name))}")
         for rank, own in enumerate(said)
         for name in [*said[0], *(n for n in own if n not in said[0])]
         if own.get(name) != said[0].get(name)
@@ -44,12 +46,12 @@ def same(group: Ranks, what: str, facts: Mapping[str, object], seconds: float = 
         raise RunnerError("ranks differ, so no rank takes the kernels", reasons)
 
 
-def _gather(group: Ranks, what: str, value: object, seconds: float) -> Sequence[Any]:
+def _gather(group: Ranks, doing: Doing, value: object, seconds: float, of: str = "") -> Sequence[Any]:
     try:
         return group.all_gather(value, seconds)
     except RanksError as error:
         reasons = [
-            Reason(rank, what, f"no answer: it is gone, or takes more than {error.seconds:g} s")
+            Reason(rank, doing, f"no answer: it is gone, or takes more than {error.seconds:g} s", of)
             for rank in error.absent
         ]
         raise RunnerError("no rank takes the kernels", reasons) from error

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from flymono.specs.findings import UserError
 
 
+class Doing(StrEnum):
+    """What ranks do together."""
+
+    PLANNING = "planning"
+    ALLOCATING = "allocating"
+    OPENING = "opening peer memory"
+    SCRATCH = "allocating scratch"
+    LOADING = "loading kernels"
+    RESTING = "coming to rest"
+    STARTING_ANEW = "starting epochs anew"
+
+
 @dataclass(frozen=True)
 class Reason:
-    """Why a rank cannot go on, while it did `what`."""
+    """Why a rank cannot go on, and what it did then; `of`: for what."""
 
     rank: int
-    what: str
+    doing: Doing
     text: str
+    of: str = ""
+
+    @property
+    def what(self) -> str:
+        """What it did, in words."""
+        return f"{self.doing} of {self.of}" if self.of else str(self.doing)
 
     def __str__(self) -> str:
         return f"rank {self.rank}, {self.what}: {self.text}"

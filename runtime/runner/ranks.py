@@ -93,6 +93,10 @@ class GlooRanks:
 
     def all_gather(self, value: object, seconds: float) -> list[Any]:
         """Every rank's value. Raises RanksError."""
+        with torch.device("cpu"):  # a host makes its layers under its GPU's, and the group is one of CPUs
+            return self._gathered(value, seconds)
+
+    def _gathered(self, value: object, seconds: float) -> list[Any]:
         data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
         others = [r for r in range(self.size) if r != self.rank]
         wait, length = _Waiting(seconds), torch.tensor([data.numel()])

@@ -27,7 +27,7 @@ from flymono.runtime.runner.bound import Bound
 from flymono.runtime.runner.buffers import OF_KIND, Buffers, qk_scale
 from flymono.runtime.runner.calls import Call, Held
 from flymono.runtime.runner.epochs import EVERY, Guard
-from flymono.runtime.runner.errors import InputError, RunnerError
+from flymono.runtime.runner.errors import Doing, InputError, RunnerError
 from flymono.runtime.runner.faults import FaultError, fault_report
 from flymono.runtime.runner.inputs import LayerWeights, Seam, Step, weight_faults
 from flymono.runtime.runner.modules import Builds, Built, Modules
@@ -93,10 +93,10 @@ class Runner:
             return runner, own | {"epoch limit": epoch_limit, "look every": look_every, **facts}
 
         made = list[tuple[Runner, dict[str, object]]]()
-        together(group, "planning", lambda: made.append(plan()), seconds)
+        together(group, Doing.PLANNING, lambda: made.append(plan()), seconds)
         (runner, own), *_ = made
         try:
-            same(group, "planning", own, seconds)
+            same(group, Doing.PLANNING, own, seconds)
             runner._make(*asked)
         except BaseException:
             runner.close()
@@ -108,9 +108,9 @@ class Runner:
             self.buffers.allocate()
             return self.peers.allocate()
 
-        handles = together(self.group, "allocating", allocate, self._seconds)
+        handles = together(self.group, Doing.ALLOCATING, allocate, self._seconds)
         opening = partial(self.peers.open, handles, self.buffers.named["peers"])
-        together(self.group, "opening peer memory", opening, self._seconds)
+        together(self.group, Doing.OPENING, opening, self._seconds)
         self._open = True
         if widths:
             self.prepare(widths, whole, ffn)
@@ -137,9 +137,9 @@ class Runner:
                 for kind, layer in layers:
                     self._built(kind, layer, width, None)
 
-        together(self.group, f"allocating scratch of {named}", scratch, self._seconds)
+        together(self.group, Doing.SCRATCH, scratch, self._seconds, named)
         if layers:
-            together(self.group, f"loading kernels of {named}", load, self._seconds)
+            together(self.group, Doing.LOADING, load, self._seconds, named)
 
     # ------------------------------------------------------------------ launching
 
@@ -294,15 +294,15 @@ class Runner:
         self.health(settled=True)
         if epoch < self.guarding.limit:
             return False
-        epochs = together(self.group, "coming to rest", self.epoch, self._seconds)
-        same(self.group, "coming to rest", {"epoch": epochs[self.group.rank]}, self._seconds)
+        epochs = together(self.group, Doing.RESTING, self.epoch, self._seconds)
+        same(self.group, Doing.RESTING, {"epoch": epochs[self.group.rank]}, self._seconds)
 
         def start_anew() -> None:
             self.buffers.forget_tags()
             self.peers.forget_tags()
             self.gpu.synchronise()
 
-        together(self.group, "starting epochs anew", start_anew, self._seconds)
+        together(self.group, Doing.STARTING_ANEW, start_anew, self._seconds)
         return True
 
     def _refuse_closed(self) -> None:

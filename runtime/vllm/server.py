@@ -41,7 +41,7 @@ from ..plan.layers.host import layer_reasons
 from ..plan.strategy import strategy_of
 from ..plan.support import model_of
 from ..plan.unsupported import Class, Reason, Unsupported
-from ..runner import LayerWeights, Place, Ranks, RanksError, Runner, RunnerError
+from ..runner import Doing, LayerWeights, Place, Ranks, RanksError, Runner, RunnerError
 from . import log, resources
 from .host import host_of, layer_of
 from .loading import Copies
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 STRICT = "FLYMONO_STRICT"
 SECONDS = 60
-LOADING = "loading kernels"
-"""What a runner says it did when a build could not be loaded."""
 
 
 class Refused(ValueError):
@@ -193,7 +191,7 @@ class Server:
                 whole, ffn, seconds=SECONDS,
             )  # fmt: skip
         except RunnerError as error:
-            if self.strict and LOADING in str(error):
+            if self.strict and any(r.doing is Doing.LOADING for r in error.reasons):
                 raise Refused(str(error)) from error  # a bundle's artefact, by name and command
             first = error.reasons[0] if error.reasons else None
             what, rank = (

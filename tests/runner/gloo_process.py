@@ -14,10 +14,11 @@ from pathlib import Path
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
+import torch
 import torch.distributed as dist
 
 from flymono.runtime.runner.agree import together
-from flymono.runtime.runner.errors import RunnerError
+from flymono.runtime.runner.errors import Doing, RunnerError
 from flymono.runtime.runner.ranks import GlooRanks
 
 rank, size, dead, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
@@ -25,12 +26,13 @@ dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank,
 group = dist.new_group(list(range(1, size)))
 if rank:
     ranks = GlooRanks(group)
-    assert ranks.all_gather((ranks.rank, "x" * 1000 * rank), 200)[0] == (0, "x" * 1000)
-    said = str(together(ranks, "planning", lambda: ranks.rank, 200))
+    with torch.device("meta"):  # as a host does that makes its layers on a GPU
+        assert ranks.all_gather((ranks.rank, "x" * 1000 * rank), 200)[0] == (0, "x" * 1000)
+    said = str(together(ranks, Doing.PLANNING, lambda: ranks.rank, 200))
     if ranks.rank == dead:
         os._exit(0)
     try:
-        together(ranks, "opening", lambda: ranks.rank, 200)
+        together(ranks, Doing.OPENING, lambda: ranks.rank, 200)
     except RunnerError as error:
         (folder / f"{ranks.rank}.txt").write_text(f"{said}\n{error}")
 os._exit(0)

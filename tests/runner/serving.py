@@ -96,6 +96,10 @@ def grounds(arch: str, tp: int, rows: int, numbers: Sequence[int], padded: int =
     """Layers that follow each other, run as one step on one group; the reference has found each right."""
     options = LayerOptions(arch=arch, tp=tp, rows=rows, layer=numbers[0], padded=padded)
     first = prepare_layer(options, specs())
+    if numbers[0] == 0:  # all streams begin as the embedding
+        k1 = first.case.k1
+        same = replace(k1, res_in=k1.res_in[:, :1].expand_as(k1.res_in).contiguous())
+        first = replace(first, case=replace(first.case, k1=same))
     model = first.case.model
     chain = Chain(first, lambda n: (seeded_layer(model, n, 0), compressor_of(model, n, 0)))
     device, group = EmulatorDevice(specs().arch[arch], {"seed": 0}), Group.of(first.plan.plans, tp)
@@ -185,6 +189,8 @@ def run_chain(runner: Runner, own: Sequence[Rank]) -> list[Seam]:
     for one in own:
         outs.append(one.run(runner, outs[-1] if outs else None))
     return outs
+
+
 def reload(rank: Rank, of: Ground, number: int) -> None:
     """The weights of another ground into the tensors that the runner has packed, as a server reloads."""
     layer, how, tp, ffn = of.layer, rank.layer.k1.strategy, of.tp, rank.weights.ffn

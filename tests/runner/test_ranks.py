@@ -10,6 +10,7 @@ import pytest
 from serving import errors_on_ranks, on_ranks
 
 from flymono.runtime.runner.agree import same, together
+from flymono.runtime.runner.errors import Doing
 from flymono.runtime.runner.ranks import LocalRanks, RanksError
 
 
@@ -34,17 +35,17 @@ def test_an_error_of_one_rank_is_everybodys() -> None:
                 raise MemoryError(f"{rank} GiB are missing")
             return rank
 
-        return together(ranks[rank], "trying", act, 10)
+        return together(ranks[rank], Doing.OPENING, act, 10)
 
     errors = errors_on_ranks(3, work)
     assert len({str(e) for e in errors}) == 1
-    assert "rank 1, trying: 1 GiB are missing" in str(errors[0]) and "rank 2" in str(errors[0])
+    assert "rank 1, opening peer memory: 1 GiB are missing" in str(errors[0]) and "rank 2" in str(errors[0])
     assert errors[0].__cause__ is None and isinstance(errors[1].__cause__, MemoryError)
 
 
 def test_facts_that_differ_are_shown() -> None:
     ranks = LocalRanks.make(2)
-    errors = errors_on_ranks(2, lambda r: same(ranks[r], "planning", {"a": 1, f"only {r}": r}, 10))
+    errors = errors_on_ranks(2, lambda r: same(ranks[r], Doing.PLANNING, {"a": 1, f"only {r}": r}, 10))
     assert "only 0 is None, on rank 0 0" in str(errors[1]) and "only 1 is 1, on rank 0 None" in str(errors[1])
 
 

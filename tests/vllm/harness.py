@@ -110,6 +110,38 @@ class AnyBuild:
         return self._code.code(build)
 
 
+COMPILER = (
+    "flydsl", "ziglang", "flymono.mono", "flymono.gen.api", "flymono.gen.build",
+    "flymono.gen.compiler", "flymono.gen.linker", "flymono.gen.render", "flymono.gen.worker",
+)  # fmt: skip
+
+
+class NoCompiler:
+    """An import system that has none of what makes code objects."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if any(name == b or name.startswith(f"{b}.") for b in COMPILER):
+            raise ImportError(f"{name}: this server has no compiler")
+
+
+def take_compiler_away(cache: Path) -> None:
+    """From here on nothing can compile: no such modules (loaded ones are forgotten), programs or cache.
+    (jinja2 stays: vLLM itself has chat templates.)"""
+    for name in [n for n in sys.modules if any(n == b or n.startswith(f"{b}.") for b in COMPILER)]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, NoCompiler())
+    os.environ |= {"PATH": "", "ROCM_PATH": "/nowhere", "FLYMONO_CACHE": str(cache)}
+
+
+class FromBundle(Supplies):
+    """A server whose kernels are those of the bundle that FLYMONO_BUNDLE names."""
+
+    def kernels(self, specs: Any, arch: str, tp: int) -> Any:
+        from flymono.runtime.vllm.resources import VllmResources
+
+        return VllmResources().kernels(specs, arch, tp)
+
+
 class Nothing:
     """A stream or an event on which nothing happens."""
 
@@ -152,11 +184,28 @@ def lazy_experts() -> Any:
     return mock.patch.object(mxfp4, "torch", own)
 
 
+@contextmanager
+def on_cpu_alone() -> Any:
+    """Groups without a communicator of GPUs, which would load NCCL and AITER's all-reduce."""
+    from vllm.distributed import parallel_state
+
+    make = parallel_state.init_model_parallel_group
+
+    def without(*given: Any, **how: Any) -> Any:
+        return make(*given, **(how | {"use_device_communicator": False}))
+
+    with mock.patch.object(parallel_state, "init_model_parallel_group", without):
+        yield
+
+
 class Worker:
     """A worker's process: configuration, groups, and layers on demand."""
 
-    def __init__(self, arch: str, tp: int, rank: int = 0, drafts: int = 5, **engine: Any) -> None:
-        self.arch, self.tp, self.rank, self.specs = arch, tp, rank, load()
+    def __init__(
+        self, arch: str, tp: int, rank: int = 0, drafts: int = 5, world: str | None = None, **engine: Any
+    ) -> None:
+        """`world`: a file that the processes of the group meet at; None: this process stands for it."""
+        self.arch, self.tp, self.rank, self.specs, self._world = arch, tp, rank, load(), world
         self._stack = ExitStack()
         self._stack.enter_context(fake_cuda(arch))
         self.config = self._config(drafts, engine)
@@ -188,11 +237,16 @@ class Worker:
         clamp.define("silu_and_mul_with_clamp(Tensor(a!) out, Tensor x, float limit) -> ()")
         self._clamp = clamp
         self._stack.enter_context(set_current_vllm_config(self.config))
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(PORT + os.getpid() % 2000))
-        init_distributed_environment(1, 0, "env://", 0, "gloo")
-        initialize_model_parallel(1, backend="gloo")
-        group = get_tp_group()
-        group.world_size, group.rank_in_group = self.tp, self.rank
+        if self._world is None:
+            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(PORT + os.getpid() % 2000))
+            init_distributed_environment(1, 0, "env://", 0, "gloo")
+            initialize_model_parallel(1, backend="gloo")
+            group = get_tp_group()
+            group.world_size, group.rank_in_group = self.tp, self.rank
+        else:
+            init_distributed_environment(self.tp, self.rank, f"file://{self._world}", self.rank, "gloo")
+            with on_cpu_alone():
+                initialize_model_parallel(self.tp, backend="gloo")
         torch.set_default_dtype(torch.bfloat16)
         self._stack.enter_context(lazy_experts())
         return self

@@ -17,15 +17,16 @@ BUGS = ("swapped", "stride", "stale")
 """Bugs of a host: two inputs taken for each other, a cache's blocks too far apart, a list of another step."""
 
 
-class KnownEngram:
+class KnownEngram(torch.nn.Module):
     """Stands for an Engram layer's lookup: notes what it is given, and answers with the case's residual."""
 
     layer_hash_index = 1
 
     def __init__(self, settled: torch.Tensor) -> None:
+        super().__init__()
         self._settled, self.given = settled, list[Any]()
 
-    def __call__(self, residual: torch.Tensor, hashes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, residual: torch.Tensor, hashes: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         self.given = [residual.clone(), hashes.clone(), mask]
         return self._settled.clone()
 
@@ -91,7 +92,9 @@ def forward(worker: Any, layers: Sequence[Any], ranks: Sequence[Any], bug: str =
     for layer, own in zip(layers, ranks, strict=True):
         metadata |= metadata_of(layer, own.case.k1, bug)
         give_caches(worker, layer, own, bug)
-    selection.OPERATIONS = operations({a.attn.layer_id: own for a, own in zip(layers, ranks, strict=True)}, seen)
+    selection.OPERATIONS = operations(
+        {a.attn.layer_id: own for a, own in zip(layers, ranks, strict=True)}, seen
+    )
     x, residual, post, comb, pre, more = entry(layers[0], first, bug)
     outs = list[Any]()
     with torch.no_grad(), set_forward_context(metadata, worker.config, num_tokens=rows):
@@ -141,7 +144,7 @@ def before_engram(layer: Any, own: Any, rows: int) -> tuple[Any, ...]:
     )
     post = torch.rand(rows, streams, 1, generator=draw)
     comb = torch.rand(rows, streams, streams, generator=draw)
-    layer.engram, layer.mhc_post = KnownEngram(settled), layer.mhc_post.forward_native
+    layer.engram, layer.mhc_post.forward = KnownEngram(settled), layer.mhc_post.forward_native
     layer.owed = x, residual, post, comb
     hashes = torch.arange(rows * 6).view(rows, 2, 3)
     return x, residual, post, comb, pre, (hashes, torch.ones(rows, dtype=torch.bool))

@@ -17,6 +17,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIMIT_GB = 16
+Started = subprocess.Popen[str]
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None,
     reason="vLLM is not installed: make vllm-test makes its environment",
@@ -27,18 +28,25 @@ def run(
     name: str, arch: str, *arguments: object, seconds: float = 1400, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
     """Run scenarios/NAME.py on a fake GPU of `arch`; its answer, with the lines of its log as `log`."""
+    return ended(start(name, arch, *arguments, env=env), seconds)
+
+
+def start(name: str, arch: str, *arguments: object, env: dict[str, str] | None = None) -> Started:
+    """The process of a scenario, at work."""
     command = [sys.executable, str(HERE / "scenarios" / f"{name}.py"), arch, *map(str, arguments)]
-    done = subprocess.run(
-        command,
-        env=environment(arch) | (env or {}),
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    lines = (done.stdout + "\n" + done.stderr).splitlines()
+    own = environment(arch) | (env or {})
+    return subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: Started, seconds: float = 1400) -> dict[str, Any]:
+    """Its answer when it has ended, as `run` gives it."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    lines = (out + "\n" + err).splitlines()
     found = [line[7:] for line in lines if line.startswith("ANSWER ")]
-    assert done.returncode == 0 and found, "\n".join(lines[-60:])
+    assert process.returncode == 0 and found, "\n".join(lines[-60:])
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     assert peak < LIMIT_GB, f"a scenario took {peak:.1f} GB"
     answer: dict[str, Any] = json.loads(found[-1])

@@ -268,7 +268,7 @@ CATALOGUE: dict[ServeCode, Entry] = {
         "ranks {ranks} did not answer within {seconds} s", "see their logs", phase=Phase.CACHES
     ),
     ServeCode.PEER_MEMORY: _stock(
-        "rank {rank} could not {what}",
+        "rank {rank}, {what}",
         "allow IPC between the ranks (containers: --ipc=host)",
         phase=Phase.CACHES,
     ),

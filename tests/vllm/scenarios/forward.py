@@ -1,16 +1,17 @@
 """vLLM's own `layer.forward` under its own metadata: rank 0 of a server whose kernels run on the emulator.
 
-Ranks above 0 are runners of the project on the same node, a thread each. LAYER is one layer or two that follow
-each other (2+3), which then run in one model step. Each step is compared with `flymono run layer`, which the
-reference has judged.
+Ranks above 0 are runners of the project on the same node, a thread each. LAYER is one layer or two that
+follow each other (2+3), which then run in one model step. Each step is compared with `flymono run layer`,
+which the reference has judged.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-from harness import AnyBuild, Supplies, Worker, answer, serve
+from harness import AnyBuild, FromBundle, Supplies, Worker, answer, serve, take_compiler_away
 from real_layer import builds_of, forward, made
 
 from flymono.runtime.plan.layers.host import needs_of
@@ -44,9 +45,15 @@ def main() -> None:
 
     found = grounds(ARCH, TP, ROWS, tuple(LAYERS), PADDED)
     node, group = EmulatedNode(specs(), ARCH, TP), LocalRanks.make(TP)
-    kernels = AnyBuild(Generated(specs()))
+    kernels: Any = AnyBuild(Generated(specs()))
     kernels.builds = builds_of(specs(), ARCH, TP, ROWS)
-    serve(Supplies(Front(group[0]), node.gpus[0], kernels))
+    supplies: Any = Supplies(Front(group[0]), node.gpus[0], kernels)
+    if cache := os.environ.get("FLYMONO_TEST_NO_COMPILER"):
+        take_compiler_away(Path(cache))
+        supplies = FromBundle(Front(group[0]), node.gpus[0])
+        kernels = supplies.kernels(specs(), ARCH, TP)
+    node.code = kernels  # of the ranks above 0
+    serve(supplies)
     indexer = {"attention_config": {"indexer_kv_dtype": "mxfp4"}} if INDEXED else {}
     bugs = [name for name in OPTIONS if name != "padded"]
     with Worker(ARCH, TP, **indexer) as worker, torch.no_grad():
@@ -61,7 +68,6 @@ def step(worker: Any, layers: Any, found: Any, node: Any, group: Any, bug: str) 
 
     from flymono.runtime.devices.gpu import GpuError
     from flymono.runtime.plan.layers import Path as LayerPath
-    from flymono.runtime.run.modules import Generated
     from flymono.runtime.runner import Place, Runner, Seam
     from flymono.runtime.vllm.server import running
 
@@ -69,13 +75,14 @@ def step(worker: Any, layers: Any, found: Any, node: Any, group: Any, bug: str) 
     assert all(layer.mono.path is LayerPath.WHOLE for layer in layers)
     ranks = [ranks_of(found, r) for r in range(TP)]
     others: dict[int, Any] = getattr(node, "runners", {})
+    widths = () if draft else (ROWS,)  # drafts are captured at other widths: made ready when they are met
 
     def work(rank: int) -> list[Any]:
         if rank == 0:
             return forward(worker, layers, ranks[0], bug)
         if rank not in others:
             others[rank] = Runner.create(
-                node.gpus[rank], specs(), Place(ARCH, TP), group[rank], Generated(specs()), draft, (ROWS,),
+                node.gpus[rank], specs(), Place(ARCH, TP), group[rank], node.code, draft, widths,
                 LAYERS, [], seconds=60,
             )  # fmt: skip
         return run_chain(others[rank], ranks[rank])
@@ -84,7 +91,7 @@ def step(worker: Any, layers: Any, found: Any, node: Any, group: Any, bug: str) 
         outs = on_ranks(TP, work)
         node.runners = others
         on_ranks(TP, lambda r: node.gpus[r].synchronise())
-    except GpuError as error:
+    except (GpuError, ValueError) as error:
         return {"raised": str(error)}
     differs = [
         [same_bits(bits(Seam(*outs[r][i])), wanted(at, r)) for r in range(TP)] for i, at in enumerate(found)
