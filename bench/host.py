@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from flymono.runtime.devices.null import NullGpu
-from flymono.runtime.plan import BuildKey, plan_of
+from flymono.runtime.plan import KernelPlan, plan_of
 from flymono.runtime.plan.layer import kind_of
 from flymono.runtime.runner import LayerWeights, Place, Runner, Seam, Step
 from flymono.runtime.runner.inputs import DTYPES
@@ -29,9 +29,9 @@ from flymono.specs import Specs, load
 class Symbols:
     """Modules of names: a null GPU loads no code."""
 
-    def code(self, build: str) -> tuple[bytes, str]:
+    def code(self, plan: KernelPlan) -> tuple[bytes, str]:
         """Nothing, and the id as a symbol."""
-        return b"", BuildKey.parse(build).symbol
+        return b"", plan.key.symbol
 
 
 class Alone:

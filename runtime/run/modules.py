@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flymono.runtime.plan import BuildKey
+from flymono.runtime.plan import KernelPlan
 from flymono.specs import Specs
 
 
@@ -14,9 +14,9 @@ class Generated:
 
     specs: Specs
 
-    def code(self, build: str) -> tuple[bytes, str]:
+    def code(self, plan: KernelPlan) -> tuple[bytes, str]:
         """The code object and its kernel's symbol. Raises Unsupported or GenError."""
         from flymono.gen import api
 
-        artefact = api.build(BuildKey.parse(build), self.specs)
+        artefact = api.build(plan.key, self.specs)
         return artefact.hsaco, artefact.kernel

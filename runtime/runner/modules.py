@@ -15,8 +15,9 @@ from flymono.runtime.runner.errors import RunnerError
 class Modules(Protocol):
     """Where code objects come from."""
 
-    def code(self, build: str) -> tuple[bytes, str]:
-        """The code object of build id `build` and the symbol of its kernel; a UserError if there is none."""
+    def code(self, plan: KernelPlan) -> tuple[bytes, str]:
+        """The code object of a plan's build and the symbol of its kernel; a UserError if there is none, or if
+        it was made from another plan (arguments, memory, tags or grid differ)."""
         ...
 
 
@@ -48,7 +49,7 @@ class Builds:
                 raise RunnerError(text, fix=f"run a step of {key.rows} rows eagerly before it is captured")
             plan = plan_of(self.specs, key)
             fits(key.id, layout, plan.scratch.regions, "runner's scratch")
-            code, symbol = self.modules.code(key.id)
+            code, symbol = self.modules.code(plan)
             held = self._loaded[key] = Built(plan, self.gpu.load(code, symbol))
         return held
 

@@ -14,6 +14,7 @@ from ..runner import Ranks
 
 if TYPE_CHECKING:
     from ..bundle import Bundle
+    from ..plan import KernelPlan
 
 
 class Kernels(Protocol):
@@ -26,8 +27,8 @@ class Kernels(Protocol):
     @property
     def id(self) -> str: ...
 
-    def code(self, build: str) -> tuple[bytes, str]:
-        """The code object of a build and the symbol of its kernel."""
+    def code(self, plan: KernelPlan) -> tuple[bytes, str]:
+        """The code object of a build and the symbol of its kernel. Raises BundleError."""
         ...
 
 
@@ -66,9 +67,11 @@ class BundleKernels:
         self.arch: str = bundle.arch
         self.id: str = bundle.id
 
-    def code(self, build: str) -> tuple[bytes, str]:
-        """Verified bytes and the symbol from the manifest."""
-        return self._bundle.code(build), self._bundle.builds[build].kernel
+    def code(self, plan: KernelPlan) -> tuple[bytes, str]:
+        """Verified bytes and the symbol from the manifest, of a build that agrees with the plan: another
+        version of flymono may have planned otherwise from the same specs."""
+        self._bundle.check_plan(plan)
+        return self._bundle.code(plan.key.id), self._bundle.builds[plan.key.id].kernel
 
 
 class VllmResources:

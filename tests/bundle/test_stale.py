@@ -9,6 +9,7 @@ import pytest
 
 from flymono.runtime.bundle import Bundle, BundleCode, BundleError, host_digest
 from flymono.runtime.plan import BuildKey, KernelPlan, plan_of
+from flymono.runtime.vllm.resources import BundleKernels
 from flymono.specs import Specs, load
 
 from .conftest import COMMAND, IDS
@@ -99,3 +100,12 @@ def test_stale_builds_come_all_at_once(bundle: Bundle, specs: Specs, monkeypatch
     with pytest.raises(BundleError) as error:
         bundle.check(specs)
     assert [f.where.rpartition("/")[2] for f in error.value.findings] == list(IDS)
+
+
+def test_a_server_loads_no_build_of_another_plan(bundle: Bundle, plan: KernelPlan) -> None:
+    """The same specs, planned otherwise: what a newer flymono beside an older bundle would do."""
+    kernels = BundleKernels(bundle)
+    assert kernels.code(plan)[1] == plan.key.symbol
+    with pytest.raises(BundleError) as error:
+        kernels.code(_moved(plan))
+    assert [code for code, _ in findings(error)] == [BundleCode.STALE_PLAN]

@@ -11,7 +11,7 @@ from serving import errors_on_ranks, on_ranks, specs
 from flymono.runtime.devices.emulated import EmulatedGpu, EmulatedMemory, EmulatedNode
 from flymono.runtime.devices.gpu import GpuError
 from flymono.runtime.devices.null import NullGpu
-from flymono.runtime.plan import width_report
+from flymono.runtime.plan import KernelPlan, width_report
 from flymono.runtime.plan.dims import dims_of
 from flymono.runtime.plan.faults import fault_words
 from flymono.runtime.plan.layout import peer_of
@@ -30,9 +30,9 @@ class NoCode:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def code(self, build: str) -> tuple[bytes, str]:
-        self.asked.append(build)
-        raise UserError(f"no artefact for {build}")
+    def code(self, plan: KernelPlan) -> tuple[bytes, str]:
+        self.asked.append(plan.key.id)
+        raise UserError(f"no artefact for {plan.key.id}")
 
 
 class Faulty:

@@ -69,4 +69,4 @@ def test_a_process_that_died_is_named_by_those_that_live(tmp_path: Path) -> None
     assert set(said) == {"0.txt", "2.txt"}
     for first, *error in said.values():
         assert first == "[0, 1, 2]"
-        assert len(error) == 2 and "rank 1, opening: no answer" in error[1]
+        assert len(error) == 2 and "rank 1, opening peer memory: no answer" in error[1]

@@ -106,8 +106,8 @@ class AnyBuild:
     def __init__(self, code: Any = None) -> None:
         self._code = code
 
-    def code(self, build: str) -> tuple[bytes, str]:
-        return self._code.code(build)
+    def code(self, plan: Any) -> tuple[bytes, str]:
+        return self._code.code(plan)
 
 
 COMPILER = (
