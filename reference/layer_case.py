@@ -189,6 +189,12 @@ def _seam_inputs(k1: K1Case) -> dict[str, Tensor]:
     return {"res_in": k1.res_in, "post_in": k1.post_in, "comb_in": k1.comb_in, "pre_in": k1.pre_in}
 
 
+def begins(model: ModelSpec, layer: int) -> bool:
+    """Whether the layer begins with an embedding in all streams, of which it takes the first: the first of
+    the backbone and the first of the draft (attention.md 9.3)."""
+    return layer in (0, model.topology.layers)
+
+
 def make_ffn_case(
     model: ModelSpec, *, rows: int, tp: int, fp8: str = "ocp", seed: int = 0, padded: int | None = None
 ) -> FfnCase:

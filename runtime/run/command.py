@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 
 from flymono.reference.case import K1Case, make_case
+from flymono.reference.layer_case import begins
 from flymono.reference.weights import K1Weights
 from flymono.runtime.plan import BuildKey, K1Plan, plan_k1
 from flymono.runtime.run import case_file, checks, folder, html, k1, table
@@ -98,7 +99,7 @@ def prepare(options: Options, specs: Specs | None = None) -> Prepared:
     case = make_case(
         model, rows=plan.key.rows, tp=plan.key.tp, rank=options.rank, ratio=plan.key.ratio,
         fold=plan.key.fold, index=plan.key.index, window=plan.key.window, seed=options.seed,
-        fp8=plan.strategy.fp8, first=layer == 0,
+        fp8=plan.strategy.fp8, first=begins(model, layer),
     )  # fmt: skip
     named = options.weights or f"seeded weights of layer {layer}"
     return Prepared(specs, model, plan, case, weights, str(named))

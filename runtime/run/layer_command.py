@@ -10,7 +10,7 @@ from rich.console import Console
 
 from flymono.reference.compressor import CompressorWeights, random_compressor
 from flymono.reference.draws import Draws
-from flymono.reference.layer_case import LayerCase, make_layer_case
+from flymono.reference.layer_case import LayerCase, begins, make_layer_case
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import WholeLayer
 from flymono.runtime.plan import BuildKey, K1Plan, KernelPlan, plan_layer
@@ -50,11 +50,11 @@ def compressor_of(model: ModelSpec, layer: int, seed: int) -> CompressorWeights 
 
 def case_of(options: LayerOptions, specs: Specs, plans: Sequence[KernelPlan], layer: int) -> LayerCase:
     """The step's case for a layer."""
-    key = plans[0].key
+    key, model = plans[0].key, the_model(specs)
     return make_layer_case(
-        the_model(specs), rows=key.rows, tp=key.tp, layer=layer, fp8=plans[0].strategy.fp8, seed=options.seed,
-        contexts=options.contexts, fold=key.fold, index=key.index, window=key.window, first=layer == 0,
-        padded=options.padded,
+        model, rows=key.rows, tp=key.tp, layer=layer, fp8=plans[0].strategy.fp8, seed=options.seed,
+        contexts=options.contexts, fold=key.fold, index=key.index, window=key.window,
+        first=begins(model, layer), padded=options.padded,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from flymono.reference.layer import compress
-from flymono.reference.layer_case import LayerCase
+from flymono.reference.layer_case import LayerCase, begins
 from flymono.reference.layer_weights import seeded_layer
 from flymono.runtime.devices.base import Counters
 from flymono.runtime.devices.emulated import EmulatedNode
@@ -96,7 +96,7 @@ def grounds(arch: str, tp: int, rows: int, numbers: Sequence[int], padded: int =
     """Layers that follow each other, run as one step on one group; the reference has found each right."""
     options = LayerOptions(arch=arch, tp=tp, rows=rows, layer=numbers[0], padded=padded)
     first = prepare_layer(options, specs())
-    if numbers[0] == 0:  # all streams begin as the embedding
+    if begins(first.case.model, numbers[0]):  # all streams begin as the embedding
         k1 = first.case.k1
         same = replace(k1, res_in=k1.res_in[:, :1].expand_as(k1.res_in).contiguous())
         first = replace(first, case=replace(first.case, k1=same))
