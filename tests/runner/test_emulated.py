@@ -28,7 +28,7 @@ ARCH, KEY = "gfx942", BuildKey("keylist", "gfx942", 4, 6, 2)
 
 @cache
 def code() -> tuple[bytes, str]:
-    return Generated(specs()).code(KEY.id)
+    return Generated(specs()).code(plan_of(specs(), KEY))
 
 
 class KeyList:
