@@ -20,7 +20,9 @@ def verify(
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for report.json and report.txt")],
     tp: Tp = None,
     rows: Annotated[str, typer.Option(help="row counts of the steps, by commas")] = "1,6",
-    layers: Annotated[str, typer.Option(help="layers of the model, by commas")] = "3,2,40",
+    layers: Annotated[
+        str, typer.Option(help="layers of the model, by commas; none: an empty text")
+    ] = "3,2,40",
     device: Annotated[str, typer.Option(help="hip (GPUs of this machine), or emulator")] = "hip",
     emulator: Annotated[
         bool, typer.Option("--emulator/--no-emulator", help="compare bits with the emulator's too (slow)")
@@ -35,7 +37,7 @@ def verify(
     keep_heap()
     specs = load()
     wanted = verifying.Wanted(
-        arch, tp, _numbers("--rows", rows), _numbers("--layers", layers), device, emulator
+        arch, tp, _numbers("--rows", rows), _numbers("--layers", layers, none=True), device, emulator
     )
     name = verifying.check(wanted, specs, output)
     done = verifying.verify(wanted, specs, lambda one: typer.echo("\n".join(verifying.lines_of(one))))
@@ -46,10 +48,10 @@ def verify(
     raise typer.Exit(0 if found["ok"] else 1)
 
 
-def _numbers(option: str, text: str) -> tuple[int, ...]:
+def _numbers(option: str, text: str, none: bool = False) -> tuple[int, ...]:
     from flymono.specs.findings import UserError
 
     parts = [p.strip() for p in text.split(",") if p.strip()]
-    if not parts or not all(p.isascii() and p.isdigit() for p in parts):
+    if not (parts or none) or not all(p.isascii() and p.isdigit() for p in parts):
         raise UserError(f"{option} is {text!r}", fix="write numbers by commas, for example 1,6")
     return tuple(map(int, parts))

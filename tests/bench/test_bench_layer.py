@@ -24,8 +24,6 @@ EXECUTED = {
 EXECUTED_6 = {
     "dsv41_k2-gfx942-tp4-s6-r2": 52_141_342,
     "dsv41_k2-gfx950-tp2-s6-r2": 12_041_000,
-    "dsv41_ffn-gfx942-tp4-s6": 52_078_588,
-    "dsv41_ffn-gfx950-tp2-s6": 9_734_222,
 }
 SLACK = 0.97
 PLANNED = ("hc_fn", "gate_w", "sgu", "sw2")
