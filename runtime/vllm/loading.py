@@ -44,6 +44,7 @@ class Copies:
         self.parts: dict[str, dict[str, Tensor]] = {"k1": {}, "back": {}, "ffn": {}}
         self.broken: dict[str, Reason] = {}
         self._taken: set[int] = set()
+        self._loaded = False
 
     @property
     def own(self) -> bool:
@@ -92,8 +93,7 @@ class Copies:
         tensor = f"layer {self.number}, {what}"
         if isinstance(error, torch.OutOfMemoryError):
             return reason(ServeCode.OUT_OF_MEMORY, tensor=tensor, what=text, arch=self._where[0])
-        again = any(self.parts.values())
-        code = ServeCode.RELOAD_FAILED if again else ServeCode.WEIGHTS_UNFIT
+        code = ServeCode.RELOAD_FAILED if self._loaded else ServeCode.WEIGHTS_UNFIT
         return reason(code, tensor=tensor, what=text)
 
     def _routed(self) -> None:
@@ -142,6 +142,7 @@ class Copies:
             reading.fault(PATHS["w13"], "was not processed at load", "load the whole layer")
         if reading.findings:
             raise WeightsError(reading.findings)
+        self._loaded = True
         whole = {part: self.parts[part] | plain.get(part, {}) for part in self.parts}
         return LayerWeights(self.number, whole["k1"], whole["back"], whole["ffn"])
 

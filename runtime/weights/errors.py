@@ -36,4 +36,5 @@ class WeightsError(UserError):
         )
 
     def __str__(self) -> str:
-        return "; ".join(f"{f.tensor or f.where}: {f.what}" for f in self.findings)
+        fixes = "; ".join(dict.fromkeys(f.fix for f in self.findings))
+        return "; ".join(f"{f.tensor or f.where}: {f.what}" for f in self.findings) + f" (fix: {fixes})"

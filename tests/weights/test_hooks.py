@@ -131,3 +131,22 @@ def test_a_reload_writes_where_the_copies_are(held: Held, sizes: LayerSizes) -> 
     assert {n: t.data_ptr() for n, t in first.items()} == {n: t.data_ptr() for n, t in again.items()}
     changed = {n for n, t in again.items() if not torch.equal(t.view(torch.uint8), kept[n].view(torch.uint8))}
     assert changed == {next(iter(SHARED))}
+
+
+def test_a_load_that_fails_is_no_reload(held: Held, sizes: LayerSizes) -> None:
+    """Linears are copied before the experts are found unfit, in the first load too."""
+    host = Host(held)
+    host.paths = (*SHARED.values(), *ATTENTION.values(), ROUTED)
+    copies = copies_at(host, sizes)
+    plain = {n: t.clone() for n, t in held.items()}
+    for code in ("weights-unfit", "reload-failed"):
+        held[f"{ROUTED}.w13_weight"][:, sizes.inter] = 1  # a byte where padding must be
+        with pytest.raises(WeightsError, match="padding are not zero"):
+            host.load()
+        assert [str(r.code) for r in copies.broken.values()] == [code]
+        for again in range(2):  # what the host holds is the checkpoint's again; then for the next round
+            for name, tensor in plain.items():
+                held[name].copy_(tensor)
+            if not again:
+                host.load()
+        assert not copies.broken and copies.weights().k1
