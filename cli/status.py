@@ -89,9 +89,14 @@ def told(state: Mapping[str, Any], now: float) -> list[str]:
             f"  {name:<8} {steps['taken']} of {steps['steps']} decided steps taken, widths {widths}"
             + (f"; not: {declined}" if declined else "")
         )
-    sizes = [("copies", state["copies"]), *((f"{n} runner", b) for n, b in state["bytes"].items())]
+    sizes = memory_of(state).items()
     lines.append("  memory   " + ", ".join(f"{what} {size / (1 << 30):.2f} GiB" for what, size in sizes))
     return lines
+
+
+def memory_of(state: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes by use."""
+    return {"copies": state["copies"], **{f"{name} runner": size for name, size in state["bytes"].items()}}
 
 
 def _alive(pid: int) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .status import memory_of
+
 HELP = {
     "flymono_on": "1 where this rank's layers run on the kernels",
     "flymono_fault": "1 for each reason that switched the kernels off",
@@ -50,10 +52,7 @@ def samples_of(state: Mapping[str, Any], now: float) -> Iterator[Sample]:
         yield "flymono_steps_taken_total", own, steps["taken"]
         for code, count in steps.get("reasons", {}).items():
             yield "flymono_steps_declined_total", {**own, "code": code}, count
-    for use, size in {
-        "copies": state["copies"],
-        **{f"{n} runner": b for n, b in state["bytes"].items()},
-    }.items():
+    for use, size in memory_of(state).items():
         yield "flymono_bytes", {**rank, "use": use}, size
 
 

@@ -22,7 +22,7 @@ def verify(
     rows: Annotated[str, typer.Option(help="row counts of the steps, by commas")] = "1,6",
     layers: Annotated[
         str, typer.Option(help="layers of the model, by commas; none: an empty text")
-    ] = "3,2,40",
+    ] = "3,2,40",  # a plain one, one that selects keys, a draft layer
     device: Annotated[str, typer.Option(help="hip (GPUs of this machine), or emulator")] = "hip",
     emulator: Annotated[
         bool, typer.Option("--emulator/--no-emulator", help="compare bits with the emulator's too (slow)")

@@ -13,6 +13,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -63,34 +64,29 @@ class HipDevice:
 
     def launch_ranks(self, queues: Sequence[Sequence[Launch]]) -> list[list[Counters]]:
         """Run one queue of launches a rank, in order. Raises GpuError for what went wrong on any."""
-        peers = self._peers([launch for queue in queues for launch in queue])
-        ranks = [_Rank(gpu, peers) for gpu in self.gpus[: len(queues)]]
-        try:
-            prepared = [[r.prepare(launch) for launch in q] for r, q in zip(ranks, queues, strict=True)]
-            for step in zip_longest(*prepared):
-                for rank, one in zip(ranks, step, strict=True):
-                    if one is not None:
-                        rank.queue(one)
-            _end(self.gpus[: len(queues)])
-            for rank, queue in zip(ranks, queues, strict=True):
-                rank.fetch(queue)
-            for host, memory in peers.values():
-                _bytes(host).copy_(memory.tensor[: host.nbytes])
-        finally:
-            for gpu in self.gpus:
-                for _, memory in peers.values():
-                    gpu.free(memory)
+        hosts = {t.data_ptr(): t for queue in queues for launch in queue for t in launch.shared.values()}
+        with ExitStack() as given_back:
+            peers = dict[int, tuple[Tensor, Memory]]()
+            for gpu, (address, host) in zip(self.gpus, hosts.items(), strict=False):
+                memory = gpu.allocate(host.nbytes, "peer")  # the nth is rank n's
+                given_back.callback(gpu.free, memory)
+                memory.tensor[: host.nbytes].copy_(_bytes(host))
+                peers[address] = (host, memory)
+            self._run(queues, peers)
+            for host, left in peers.values():
+                _bytes(host).copy_(left.tensor[: host.nbytes])
         return [[Counters() for _ in queue] for queue in queues]
 
-    def _peers(self, launches: Sequence[Launch]) -> Peers:
-        """Memory that several ranks touch: the nth of it is rank n's."""
-        hosts = {t.data_ptr(): t for launch in launches for t in launch.shared.values()}
-        found = dict[int, tuple[Tensor, Memory]]()
-        for gpu, (address, host) in zip(self.gpus, hosts.items(), strict=False):
-            memory = gpu.allocate(host.nbytes, "peer")
-            memory.tensor[: host.nbytes].copy_(_bytes(host))
-            found[address] = (host, memory)
-        return found
+    def _run(self, queues: Sequence[Sequence[Launch]], peers: Peers) -> None:
+        ranks = [_Rank(gpu, peers) for gpu in self.gpus[: len(queues)]]
+        prepared = [[r.prepare(launch) for launch in q] for r, q in zip(ranks, queues, strict=True)]
+        for step in zip_longest(*prepared):
+            for rank, one in zip(ranks, step, strict=True):
+                if one is not None:
+                    rank.queue(one)
+        _end(self.gpus[: len(queues)])
+        for rank, queue in zip(ranks, queues, strict=True):
+            rank.fetch(queue)
 
 
 Peers = Mapping[int, tuple[Tensor, Memory]]
@@ -125,12 +121,9 @@ class _Rank:
     def _value(self, value: Tensor | int) -> int:
         if isinstance(value, int):
             return self.peers[value][1].address if value in self.peers else value
-        if (
-            value.dtype == torch.int64
-            and value.numel()
-            and all(v in self.peers for v in value.flatten().tolist())
-        ):
-            table = torch.tensor([self.peers[v][1].address for v in value.flatten().tolist()])
+        held = value.flatten().tolist() if value.dtype == torch.int64 else []
+        if held and all(v in self.peers for v in held):
+            table = torch.tensor([self.peers[v][1].address for v in held])
             self.kept.append(table.to(self.gpu.torch_device))
             return self.kept[-1].data_ptr()
         return self._address(value)

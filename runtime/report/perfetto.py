@@ -10,38 +10,27 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from flymono.runtime.plan.faults import TICKS_PER_SECOND
 from flymono.runtime.run.result import RunResult
-
-TICKS = 100.0
-"""Of the clock that kernels read, a microsecond."""
 
 
 def trace(results: Sequence[RunResult]) -> str:
     """Launches of one run, one after the other on every rank, as one JSON document."""
     timed = [r for r in results if r.clock]
-    events = [*_names(timed), *(event for r in timed for event in _events(r, _starts(timed)))]
+    events = [e for rank in range(len(timed[0].clock) if timed else 0) for e in _of_rank(timed, rank)]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}) + "\n"
 
 
-def _starts(results: Sequence[RunResult]) -> list[int]:
-    """The first tick of each rank."""
-    ranks = range(max((len(r.clock) for r in results), default=0))
-    return [min(min(own) for r in results for own in r.clock[rank]) for rank in ranks]
-
-
-def _names(results: Sequence[RunResult]) -> Iterator[dict[str, Any]]:
-    for rank in range(max((len(r.clock) for r in results), default=0)):
-        yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
-        for workgroup in range(len(results[0].clock[rank])):
-            name = {"name": f"workgroup {workgroup}"}
-            yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": workgroup, "args": name}
-
-
-def _events(result: RunResult, starts: Sequence[int]) -> Iterator[dict[str, Any]]:
-    for rank, workgroups in enumerate(result.clock):
-        for workgroup, ticks in enumerate(workgroups):
-            for n, stage in enumerate(result.points[1:]):
-                yield {
-                    "ph": "X", "name": stage, "cat": result.build, "pid": rank, "tid": workgroup,
-                    "ts": (ticks[n] - starts[rank]) / TICKS, "dur": (ticks[n + 1] - ticks[n]) / TICKS,
-                }  # fmt: skip
+def _of_rank(results: Sequence[RunResult], rank: int) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+    for workgroup in range(len(results[0].clock[rank])):
+        name = {"name": f"workgroup {workgroup}"}
+        yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": workgroup, "args": name}
+    start = min(r.entry(rank) for r in results)
+    for result in results:
+        since = (result.entry(rank) - start) * 1e6 / TICKS_PER_SECOND
+        for workgroup, stage, begin, end in result.by_clock(rank):
+            yield {
+                "ph": "X", "name": stage, "cat": result.build, "pid": rank, "tid": workgroup,
+                "ts": since + begin, "dur": end - begin,
+            }  # fmt: skip

@@ -6,7 +6,7 @@ must not be found at its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,6 @@ from flymono.specs.schema import ModelSpec
 if TYPE_CHECKING:
     from flymono.runtime.plan import BuildKey
     from flymono.runtime.run.command import Options
-
-_OF_A_FOLDER = ("tp", "rows", "ratio", "fold", "index", "window", "layer", "weights")
 
 
 def check_surroundings(options: RunOptions, specs: Specs) -> None:
@@ -48,25 +46,31 @@ def check_case(
     there = 0 <= layer <= last
     key = key_of(options if there else replace(options, layer=None))
 
-    def layer_exists() -> None:
-        if not there:
-            fix = f"take 0 to {last}; {model.topology.layers} to {last} are draft layers"
-            raise UserError(f"there is no layer {layer}", fix=fix)
-
     def rank_exists() -> None:
         if not 0 <= options.rank < max(key.tp, 1):
             raise UserError(f"there is no rank {options.rank} at TP{key.tp}", fix=f"take 0 to {key.tp - 1}")
 
-    checks: list[Callable[[], object]] = [layer_exists, lambda: plan_k1(specs, key), rank_exists]
+    checks: list[Callable[[], object]] = [
+        lambda: check_layer(layer, model), lambda: plan_k1(specs, key), rank_exists,
+    ]  # fmt: skip
     if there and options.weights is not None:
         weights = options.weights
         checks.append(lambda: check_k1_weights(weights, model, layer))
     check_all(*checks)
 
 
-def check_folder(options: Options, key: BuildKey) -> None:
-    """Raise UserError where options contradict the build that a folder of --save was written for."""
-    stated = [f"--{name}" for name in _OF_A_FOLDER if getattr(options, name) is not None]
+def check_layer(layer: int, model: ModelSpec) -> None:
+    """Raise UserError where the model has no such layer."""
+    last = len(model.topology.compress_ratios) - 1
+    if not 0 <= layer <= last:
+        fix = f"take 0 to {last}; {model.topology.layers} to {last} are draft layers"
+        raise UserError(f"there is no layer {layer}", fix=fix)
+
+
+def check_folder(options: RunOptions, key: BuildKey, given: Mapping[str, object]) -> None:
+    """Raise UserError where options contradict the build that a folder of --save was written for; `given`:
+    what such a folder holds, by option, None where it was not stated."""
+    stated = [f"--{name}" for name, value in given.items() if value is not None]
     if stated:
         what = f"{', '.join(stated)} beside --inputs, which holds all of that"
         raise UserError(what, fix="leave it out")

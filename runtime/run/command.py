@@ -29,6 +29,7 @@ from flymono.specs.findings import check_all
 from flymono.specs.schema import ModelSpec
 
 DEFAULT_LAYER = 3  # a plain layer: ratio 2, fold, no index
+_OF_A_FOLDER = ("tp", "rows", "ratio", "fold", "index", "window", "layer", "weights")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _from_folder(options: Options, specs: Specs, model: ModelSpec) -> Prepared:
     saved = folder.load(options.inputs)
     key = BuildKey.parse(saved.build)
     folder.check_kind(options.inputs, key.kind, "k1")
-    checks.check_folder(options, key)
+    checks.check_folder(options, key, {name: getattr(options, name) for name in _OF_A_FOLDER})
     plan = plan_k1(specs, key)
     case, weights = case_file.restore(plan, saved)
     return Prepared(specs, model, plan, case, weights, str(options.inputs))

@@ -15,19 +15,18 @@ import torch
 from flymono.reference.ffn import Ffn, FfnCase
 from flymono.reference.layer_case import make_ffn_case
 from flymono.reference.layer_weights import WholeLayer
-from flymono.runtime.plan import BuildKey, FfnPlan, plan_of
+from flymono.runtime.plan import FfnPlan, plan_of
 from flymono.runtime.run import case_file, ffn, folder
 from flymono.runtime.run.bind import DTYPES
-from flymono.runtime.run.checks import check_surroundings
+from flymono.runtime.run.checks import check_layer
 from flymono.runtime.run.command import the_model
 from flymono.runtime.run.devices import device_of
 from flymono.runtime.run.group import Given, Group, Kernel, Launched
 from flymono.runtime.run.layer_options import (
     LayerOptions,
-    check_exists,
-    check_folder,
     check_options,
     ffn_key,
+    open_folder,
     weights_of,
 )
 from flymono.runtime.run.result import Ran
@@ -35,7 +34,6 @@ from flymono.runtime.run.results import result_of
 from flymono.runtime.run.steps import Steps
 from flymono.runtime.weights import read_layer, save_layer
 from flymono.specs import Specs, load
-from flymono.specs.findings import check_all
 
 INPUTS = ("part", "res_in", "post_in", "comb_in", "pre_in")
 
@@ -118,14 +116,13 @@ def save_outputs(path: Path, plan: FfnPlan, done: tuple[Launched, ...]) -> None:
 
 
 def _from_folder(options: LayerOptions, path: Path, specs: Specs) -> Ready:
-    saved, model = folder.load(path), the_model(specs)
-    key, number = BuildKey.parse(saved.build), saved.facts.get("layer", -1)
-    check_all(
-        lambda: folder.check_kind(path, key.kind, "ffn"),
-        lambda: check_folder(options, key),
-        lambda: check_surroundings(options, specs),
-        lambda: plan_of(specs, key),
-        lambda: check_exists(number, model),
+    model = the_model(specs)
+    saved, key, number = open_folder(
+        options,
+        specs,
+        "ffn",
+        lambda key, _: plan_of(specs, key),
+        lambda _, number: check_layer(number, model),
     )
     plan = plan_of(specs, key)
     assert isinstance(plan, FfnPlan)

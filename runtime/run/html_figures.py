@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from flymono.reference.verdict import Verdict
 from flymono.runtime.report.page import PALETTE, Figure
-from flymono.runtime.report.perfetto import TICKS
 from flymono.runtime.run.result import RunResult
 
 _RIGHT, _WRONG = "#1a7f37", "#cf222e"
@@ -145,16 +144,7 @@ def workgroups(result: RunResult) -> Figure | None:
 
 def clock(result: RunResult) -> Figure | None:
     """The same by the clock that a timeline build has noted, of rank 0, in microseconds."""
-    if not result.clock:
-        return None
-    own = result.clock[0]
-    start = min(ticks[0] for ticks in own)
-    spans = [
-        (workgroup, stage, (ticks[n] - start) / TICKS, (ticks[n + 1] - start) / TICKS)
-        for workgroup, ticks in enumerate(own)
-        for n, stage in enumerate(result.points[1:])
-    ]
-    return _bars(spans, "us")
+    return _bars(result.by_clock(0), "us") if result.clock else None
 
 
 def _bars(spans: Iterable[tuple[int, str, float, float]], unit: str) -> Figure | None:

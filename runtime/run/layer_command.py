@@ -13,10 +13,9 @@ from flymono.reference.draws import Draws
 from flymono.reference.layer_case import LayerCase, begins, make_layer_case
 from flymono.reference.layer_sizes import LayerSizes
 from flymono.reference.layer_weights import WholeLayer
-from flymono.runtime.plan import BuildKey, K1Plan, KernelPlan, plan_layer
+from flymono.runtime.plan import K1Plan, KernelPlan, plan_layer
 from flymono.runtime.run import folder, html, layer_folder, table
 from flymono.runtime.run.chain import Chain
-from flymono.runtime.run.checks import check_surroundings
 from flymono.runtime.run.command import the_model
 from flymono.runtime.run.devices import device_of
 from flymono.runtime.run.ffn_command import run_ffn
@@ -25,8 +24,8 @@ from flymono.runtime.run.layer import Layer, run_layer
 from flymono.runtime.run.layer_options import (
     LayerOptions,
     check_chain,
-    check_folder,
     check_options,
+    open_folder,
     weights_of,
 )
 from flymono.runtime.run.result import Ran
@@ -34,7 +33,6 @@ from flymono.runtime.run.results import result_of
 from flymono.runtime.run.steps import Steps
 from flymono.runtime.weights import read_layer
 from flymono.specs import Specs, load
-from flymono.specs.findings import check_all
 from flymono.specs.schema import ModelSpec
 
 
@@ -123,21 +121,17 @@ def _keeper(options: LayerOptions, layer: Layer) -> Callable[[tuple[int, ...]], 
 def _first(options: LayerOptions, specs: Specs) -> Layer:
     if options.inputs is None:
         return prepare_layer(options, specs)
-    path = options.inputs
-    saved, model = folder.load(path), the_model(specs)
-    key, number = BuildKey.parse(saved.build), saved.facts.get("layer", -1)
-    check_all(
-        lambda: folder.check_kind(path, key.kind, "k1"),
-        lambda: check_folder(options, key),
-        lambda: check_surroundings(options, specs),
-        lambda: check_chain(options, model, number),
-        lambda: plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix),
-    )
+    model = the_model(specs)
+    saved, key, number = open_folder(
+        options, specs, "k1",
+        lambda key, number: check_chain(options, model, number),
+        lambda key, number: plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix),
+    )  # fmt: skip
     plan = plan_layer(specs, key.arch, key.tp, key.rows, number, model.prefix)
     first = plan.plans[0]
     assert isinstance(first, K1Plan)
     case = layer_folder.restore(first, model, saved)
-    weights = read_layer(path / folder.WEIGHTS, model, number)
+    weights = read_layer(options.inputs / folder.WEIGHTS, model, number)
     return Layer(specs, plan, {}, case, weights, compressor_of(model, number, case.k1.seed))
 
 

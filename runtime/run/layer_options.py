@@ -12,7 +12,8 @@ from flymono.reference.layer_case import kv_source
 from flymono.reference.layer_weights import WholeLayer, seeded_layer
 from flymono.runtime.plan import plan_layer, plan_of
 from flymono.runtime.plan.keys import BuildKey
-from flymono.runtime.run.checks import check_surroundings
+from flymono.runtime.run import folder
+from flymono.runtime.run.checks import check_folder, check_layer, check_surroundings
 from flymono.runtime.run.command import the_model
 from flymono.runtime.run.options import RunOptions
 from flymono.runtime.weights import check_layer_weights, read_layer
@@ -80,7 +81,7 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
     checks += [lambda: _step(options, model), lambda: _contexts(options), lambda: _mixture(options, model)]
     layer, last = options.layer_of(model), len(model.topology.compress_ratios) - 1
     there = 0 <= layer <= last
-    checks.append(lambda: check_exists(layer, model))
+    checks.append(lambda: check_layer(layer, model))
     if kind == "layer":
         tp = options.tp_of(specs)
         numbers = range(layer, min(layer + max(options.chain, 1), last + 1)) if there else (DEFAULT_LAYER,)
@@ -94,14 +95,6 @@ def check_options(options: LayerOptions, specs: Specs, kind: str) -> None:
         weights = options.weights
         checks.append(lambda: check_layer_weights(weights, model, layer))
     check_all(*checks)
-
-
-def check_exists(layer: int, model: ModelSpec) -> None:
-    """Raise UserError where the model has no such layer."""
-    last = len(model.topology.compress_ratios) - 1
-    if not 0 <= layer <= last:
-        fix = f"take 0 to {last}; {model.topology.layers} to {last} are draft layers"
-        raise UserError(f"there is no layer {layer}", fix=fix)
 
 
 def _chained(model: ModelSpec, first: int, count: int) -> None:
@@ -162,14 +155,21 @@ def _step(options: LayerOptions, model: ModelSpec) -> None:
                         fix="change --padded or --contexts")  # fmt: skip
 
 
-def check_folder(options: LayerOptions, key: BuildKey) -> None:
-    """Raise UserError where options contradict the build that a folder of --save was written for."""
+def open_folder(
+    options: LayerOptions, specs: Specs, kind: str, *checks: Callable[[BuildKey, int], object]
+) -> tuple[folder.Saved, BuildKey, int]:
+    """The folder that --inputs names, with the build and the layer that it was saved for. Raises all that is
+    wrong with it, with the options beside it, and what `checks` find."""
+    assert options.inputs is not None
+    path, saved = options.inputs, folder.load(options.inputs)
+    key, number = BuildKey.parse(saved.build), saved.facts.get("layer", -1)
     given = {"tp": options.tp, "rows": options.rows, "layer": options.layer, "draft": options.draft or None,
              "padded": options.padded, "weights": options.weights,
              "contexts": options.contexts or options.not_contexts or None}  # fmt: skip
-    stated = [f"--{name}" for name, value in given.items() if value is not None]
-    if stated:
-        what = f"{', '.join(stated)} beside --inputs, which holds all of that"
-        raise UserError(what, fix="leave it out")
-    if options.arch != key.arch:
-        raise UserError(f"{options.inputs} was saved for {key.arch}", fix=f"--arch {key.arch}")
+    check_all(
+        lambda: folder.check_kind(path, key.kind, kind),
+        lambda: check_folder(options, key, given),
+        lambda: check_surroundings(options, specs),
+        *(partial(check, key, number) for check in checks),
+    )
+    return saved, key, number

@@ -13,6 +13,7 @@ from typing import Any
 
 from flymono.reference.verdict import Verdict
 from flymono.runtime.devices.base import Counters
+from flymono.runtime.plan.faults import TICKS_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,20 @@ class RunResult:
     def ok(self) -> bool:
         """Whether every output is within its budget."""
         return bool(self.verdicts) and all(v.ok for v in self.verdicts)
+
+    def entry(self, rank: int) -> int:
+        """The first tick of a timeline build's launch on a rank."""
+        return min(ticks[0] for ticks in self.clock[rank])
+
+    def by_clock(self, rank: int) -> list[tuple[int, str, float, float]]:
+        """(workgroup, stage, begin, end) of a timeline build on a rank, in microseconds from `entry`; a stage
+        begins at the point before its own."""
+        start, scale = self.entry(rank), 1e6 / TICKS_PER_SECOND
+        return [
+            (workgroup, stage, (ticks[n] - start) * scale, (ticks[n + 1] - start) * scale)
+            for workgroup, ticks in enumerate(self.clock[rank])
+            for n, stage in enumerate(self.points[1:])
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`: stable keys, no timing of the machine."""

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flymono.runtime.files import check_writable, write_atomically
-from flymono.runtime.report.perfetto import TICKS, trace
+from flymono.runtime.report.perfetto import trace
 from flymono.runtime.run import html
 from flymono.runtime.run.ffn_command import run_ffn
 from flymono.runtime.run.layer_command import run_layers
@@ -34,11 +34,11 @@ class StageTime:
 
 def stage_times(result: RunResult, rank: int = 0) -> list[StageTime]:
     """Of a timeline build's launch on one rank."""
-    own = result.clock[rank]
-    start, found = min(ticks[0] for ticks in own), list[StageTime]()
-    for n, stage in enumerate(result.points[1:], 1):
-        ends = [(ticks[n] - start) / TICKS for ticks in own]
-        longest = max(ticks[n] - ticks[n - 1] for ticks in own) / TICKS
+    spans, found = result.by_clock(rank), list[StageTime]()
+    for stage in result.points[1:]:
+        own = [(begin, end) for _, name, begin, end in spans if name == stage]
+        ends = [end for _, end in own]
+        longest = max(end - begin for begin, end in own)
         found.append(StageTime(stage, min(ends), median(ends), max(ends), longest))
     return found
 

@@ -33,7 +33,6 @@ from flymono.specs import Specs, UserError
 from flymono.specs.findings import check_all
 
 FILES = ("report.json", "report.txt")
-LAYERS = (3, 2, 40)  # a plain one, one that selects keys, a draft layer
 Results = Callable[[str], list[RunResult]]
 """Of a case on a device."""
 Runs = Callable[[LayerOptions, Specs], Iterator[Ran]]
@@ -44,9 +43,9 @@ class Wanted:
     """What is verified where; `tp` of None is the arch's first."""
 
     arch: str
-    tp: int | None = None
-    rows: tuple[int, ...] = (1, 6)
-    layers: tuple[int, ...] = LAYERS
+    tp: int | None
+    rows: tuple[int, ...]
+    layers: tuple[int, ...]
     device: str = "hip"
     against: bool = True  # the emulator's bits too, which takes minutes a case
 
