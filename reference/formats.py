@@ -101,7 +101,7 @@ def decode(codes: Tensor, flavour: Fp8) -> Tensor:
 
 
 def table_take(table: Tensor, codes: Tensor) -> Tensor:
-    """`table` [256] by uint8 codes, in the codes' shape. numpy gathers by bytes; torch would first make
+    """`table` by codes of any integer type, in their shape. numpy gathers by bytes; torch would first make
     indices of eight bytes each, which for a weight costs more than the rest of its use."""
     return torch.from_numpy(np.take(table.numpy(), codes.contiguous().numpy()))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Protocol
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..specs.schema import ModelSpec
 from .draws import Draws
-from .formats import F32
+from .formats import F32, table_take
 from .fp4 import fp4_magnitudes, fp4_values
 from .layer_sizes import LayerSizes
 from .weights import K1Weights, dequantise, magnitudes, random_gate, random_norm, without_nan
@@ -133,13 +133,22 @@ def peaked_codes(draws: Draws, codes: tuple[int, int], *shape: int) -> Tensor:
     every row. So sums of a few thousand products of unit inputs come out a few units wide, and a gate meets
     the limit in its tails, as a trained one does.
     """
-    low, high = codes
-    middle, word = (low + high) // 2 - 1, draws.words(*shape)
-    zeros = torch.frexp((word & -word).to(torch.float64)).exponent.to(torch.int64) - 1
-    above = torch.clamp(zeros // 3, 0, high - middle)
-    spread = (word >> 40) & 0xFFFF
-    below = torch.where(spread & 3 == 0, (spread >> 2) % (middle - low + 1), 0)
-    return (middle + torch.where(above > 0, above, -below)).to(torch.uint8)
+    middle, most, up, down = _code_tables(*codes)
+    half = draws.words(*shape).view(torch.int32)
+    tail = half[..., ::2] & ((1 << 3 * most) - 1)
+    lowest = (tail & -tail).to(F32).view(torch.int32) >> 23  # its exponent, biased by 127; 0 if no bit is set
+    above, spread = table_take(up, lowest.to(torch.uint8)), (half[..., 1::2] >> 8) & 0xFFFF
+    return torch.where(above > 0, middle + above, middle - table_take(down, spread))
+
+
+@cache
+def _code_tables(low: int, high: int) -> tuple[int, int, Tensor, Tensor]:
+    """The middle code, most steps above it, those by a word's lowest bit, and steps below it by 16 bits."""
+    middle, bits, exponent = (low + high) // 2 - 1, torch.arange(1 << 16), torch.arange(256)
+    most = min(high - middle, 10)  # an int32 has no more threes of bits
+    above = torch.where(exponent == 0, most, (exponent - 127).clamp_min(0) // 3)
+    below = torch.where(bits & 3 == 0, (bits >> 2) % (middle - low + 1), 0)
+    return middle, most, above.to(torch.uint8), below.to(torch.uint8)
 
 
 def peaked_linear(
@@ -223,14 +232,14 @@ class SeededTensors:
 # ------------------------------------------------------------------ a layer's shares
 
 
-KEPT_EXPERTS, FEW_EXPERTS = 48, 4
+KEPT_EXPERTS, FEW_EXPERTS = 100, 4
 
 
 class WholeLayer:
     """Published tensors of one layer and the ranks' shares of them.
 
     `dense` holds whole tensors by key; `expert` gives one whole routed expert. The last ones are kept, since
-    ranks and stages ask for the same ones in turn: a step of 6 rows selects 36 at most, of 19 MB each.
+    ranks and stages ask for the same ones in turn: a step of 17 rows selects about 90, of 19 MB each.
     """
 
     def __init__(

@@ -36,7 +36,13 @@ ORDER = (
 
 def ffn_stages(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
     """The FFN half, from the sum of the attention partials to the end of the epoch."""
-    return (*_seam(d, f, grid), *_routing(d, f, grid), *_experts(d, f, grid), *_finish(d, grid))
+    return (
+        *_seam(d, f, grid),
+        *_routing(d, f, grid),
+        *_shared(d, f, grid),
+        *_routed(d, f, grid),
+        *_finish(d, grid),
+    )
 
 
 def push_stage(d: Dims, grid: int) -> Stage:
@@ -151,9 +157,7 @@ def _router_gemv(d: Dims) -> GemvShape:
     )
 
 
-def _experts(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
-    tiled = "a pick tile" if f.by_tile else "a slot"
-    down_static = min(f.down_tasks, grid)
+def _shared(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
     return (
         stage_of(
             grid,
@@ -181,6 +185,13 @@ def _experts(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
             "on the odd unit of each pair: half of the values are its own",
             stride=2,
         ),
+    )
+
+
+def _routed(d: Dims, f: FfnShape, grid: int) -> tuple[Stage, ...]:
+    tiled = "a pick tile" if f.by_tile else "a slot"
+    down_static = min(f.down_tasks, grid)
+    return (
         stage_of(
             grid,
             "table",

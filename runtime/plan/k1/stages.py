@@ -64,13 +64,12 @@ def grid_reasons(d: Dims, grid: Grid) -> list[Reason]:
 
 def stages_of(d: Dims, key: BuildKey, grid: Grid) -> tuple[Stage, ...]:
     """K1's stages in program order."""
-    s, size, slices = key.rows, grid.workgroups, slices_of(d)
-    spare = size - wqkv_tasks(d)
-    kt_first, kt_span = (wqkv_tasks(d), spare) if spare else (0, size)
-    wqkv = gemv_shape(d.qkv_rows, d.hidden, K_PARTS)
-    wq_b = gemv_shape(d.q_rows, d.q_rank)
-    kt_rows = 0 if key.index else s
-    groups = gate_groups(d)
+    size = grid.workgroups
+    return (*_seam(d, key.rows, size), _key_table(d, key, size), *_projections(d, key.rows, size))
+
+
+def _seam(d: Dims, s: int, size: int) -> tuple[Stage, ...]:
+    slices, groups = slices_of(d), gate_groups(d)
     return (
         stage_of(
             size,
@@ -108,18 +107,29 @@ def stages_of(d: Dims, key: BuildKey, grid: Grid) -> tuple[Stage, ...]:
             (),
             "past the norms; only K2 needs the result",
         ),
-        stage_of(
-            size,
-            "kt",
-            kt_rows,
-            kt_first,
-            kt_span,
-            BLOCK,
-            "key table of one row",
-            (),
-            (),
-            _kt_why(key, spare),
-        ),
+    )
+
+
+def _key_table(d: Dims, key: BuildKey, size: int) -> Stage:
+    spare = size - wqkv_tasks(d)
+    kt_first, kt_span = (wqkv_tasks(d), spare) if spare else (0, size)
+    return stage_of(
+        size,
+        "kt",
+        0 if key.index else key.rows,
+        kt_first,
+        kt_span,
+        BLOCK,
+        "key table of one row",
+        (),
+        (),
+        _kt_why(key, spare),
+    )
+
+
+def _projections(d: Dims, s: int, size: int) -> tuple[Stage, ...]:
+    wqkv, wq_b = gemv_shape(d.qkv_rows, d.hidden, K_PARTS), gemv_shape(d.q_rows, d.q_rank)
+    return (
         stage_of(
             size,
             "wqkv",

@@ -66,23 +66,30 @@ def attention_shape(d: Dims, key: BuildKey, split: Split, grid: int) -> Attentio
 
 def attention_stages(d: Dims, key: BuildKey, a: AttentionShape, grid: int) -> tuple[Stage, ...]:
     """kt, split, combine, wo_a, wo_b; `mark` comes before them."""
-    rows, krdy = key.rows, ("split_krdy",) if a.kt_inside else ()
+    return (_key_table(key.rows, a, grid), *_flash(a, grid), *_output(d, a, grid))
+
+
+def _key_table(rows: int, a: AttentionShape, grid: int) -> Stage:
+    return stage_of(
+        grid,
+        "kt",
+        rows if a.kt_inside else 0,
+        grid - rows,
+        rows,
+        BLOCK,
+        "key table of one row, stored and read past the L2: kt and klen are handed on in this launch",
+        (),
+        ("krdy",),
+        "on the last workgroups, which have no split task while there are few"
+        if a.kt_inside
+        else "none: K1 or the key-list launch made it",
+    )
+
+
+def _flash(a: AttentionShape, grid: int) -> tuple[Stage, ...]:
+    krdy = ("split_krdy",) if a.kt_inside else ()
     combine_waits = ("combine_krdy", "combine_srdy") if a.kt_inside else ("combine_srdy",)
     return (
-        stage_of(
-            grid,
-            "kt",
-            rows if a.kt_inside else 0,
-            grid - rows,
-            rows,
-            BLOCK,
-            "key table of one row, stored and read past the L2: kt and klen are handed on in this launch",
-            (),
-            ("krdy",),
-            "on the last workgroups, which have no split task while there are few"
-            if a.kt_inside
-            else "none: K1 or the key-list launch made it",
-        ),
         stage_of(
             grid,
             "split",
@@ -107,6 +114,11 @@ def attention_stages(d: Dims, key: BuildKey, a: AttentionShape, grid: int) -> tu
             ("xo", "xos", "crdy"),
             "right after the splits",
         ),
+    )
+
+
+def _output(d: Dims, a: AttentionShape, grid: int) -> tuple[Stage, ...]:
+    return (
         stage_of(
             grid,
             "wo_a",
