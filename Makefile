@@ -1,4 +1,5 @@
-# flymono: `make demo` shows K1 and a whole layer right on both archs, `make test` runs every test. Both set up .venv first.
+# flymono: `make demo` shows K1 and a whole layer right on both archs; `make test` and then `make slow` run every test.
+# Each sets up .venv first.
 # Variables: PYTHON=python3.12  VENV=.venv  JOBS=2  TORCH_ARGS="--index-url ..."  PYTEST_ARGS="-k spec -x"
 
 VENV ?= .venv
@@ -15,12 +16,12 @@ READY := $(VENV)/.flymono-ready-$(MODULES)
 # a change of one of these needs a new installation; Python, YAML and template files are used in place
 INPUTS := pyproject.toml constraints.txt CMakeLists.txt $(wildcard emulator/core/*.cpp emulator/core/*.hpp emulator/core/*.def)
 
-.PHONY: help setup demo test vllm-test quick lint format goldens clean distclean
+.PHONY: help setup demo test slow vllm-test lint format goldens clean distclean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     K1 and a whole layer from specs to judged results, gfx942 and gfx950"
-	@echo "make test     every test (make quick: without the slow ones)"
+	@echo "make test     the tests, under 25 minutes on two cores; make slow: those marked slow, as long again"
 	@echo "make vllm-test  vLLM's own code with the plugin, on a CPU, in an environment of its own (scripts/vllm_env.sh)"
 	@echo "make lint     ruff, mypy, import contracts, spec check"
 	@echo "make goldens  rewrite tests/golden and docs/findings.md after a change that is meant"
@@ -37,13 +38,13 @@ demo: $(READY)
 	$(BIN)/flymono demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow or not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+slow: $(READY)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow $(PYTEST_ARGS)
 
 vllm-test:
 	VENV="$(VENV)-vllm" PYTHON="$(PYTHON)" TORCH_ARGS="$(TORCH_ARGS)" sh scripts/vllm_env.sh $(PYTEST_ARGS)
-
-quick: $(READY)
-	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

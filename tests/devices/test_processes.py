@@ -93,7 +93,6 @@ def killed_while_the_other_waits(ranks: list[Rank]) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.slow
 def test_a_killed_rank_ends_the_other(ranks: list[Rank]) -> None:
     """The launch is cut off where it stands."""
     error = killed_while_the_other_waits(ranks)["error"]

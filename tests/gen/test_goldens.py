@@ -32,7 +32,6 @@ def test_the_plan_is_the_golden_one(name: str, specs: Specs, golden: Golden) -> 
     golden(f"builds/{name}.plan.json", goldens.plan_text(specs, name))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", goldens.MATRIX)
 def test_the_figures_are_the_golden_ones(name: str, specs: Specs, golden: Golden, k1_store: Path) -> None:
     artefact = build(BuildKey.parse(name), specs, k1_store)
@@ -40,7 +39,6 @@ def test_the_figures_are_the_golden_ones(name: str, specs: Specs, golden: Golden
     golden(f"builds/{name}.figures.json", goldens.figures_text(artefact))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", goldens.DEMO)
 def test_the_outputs_are_the_golden_ones(name: str, specs: Specs, golden: Golden, k1_store: Path) -> None:
     """Seeded inputs on the emulator, in check mode: bits may only change on purpose."""

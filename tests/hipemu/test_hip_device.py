@@ -45,7 +45,6 @@ def test_k1_is_right_and_has_the_emulators_bits() -> None:
     same(found, want)
 
 
-@pytest.mark.slow
 def test_a_layer_is_right_on_all_ranks_and_has_the_emulators_bits() -> None:
     how = {"arch": "gfx950", "tp": 2, "rows": 1, "layer": 2}
     (found,), (want,) = (

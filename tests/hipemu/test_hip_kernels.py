@@ -51,7 +51,6 @@ def test_ranks_in_processes_leave_the_bits_of_one(built: Path, tmp_path: Path) -
     assert [json.loads(line) for line in lines] == want
 
 
-@pytest.mark.slow
 def test_a_captured_layer_replays_bit_by_bit(gpus: Pair) -> None:
     """K1 and K2 of a layer on two ranks; its weights change in place between replays."""
     assert replayed(gpus, LayerOptions(arch="gfx950", tp=2, rows=1, layer=3), 3) == []

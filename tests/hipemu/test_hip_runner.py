@@ -52,7 +52,6 @@ def replayed(server: Server, ranks: list[Rank], recorded: list[tuple[HipGraph, S
     return [made for _, made in recorded]
 
 
-@pytest.mark.slow
 def test_a_reload_between_replays_changes_the_result_without_a_new_capture(server: Server) -> None:
     """Both results are those of `run layer` with the same weights, which the reference has found right."""
     old, new = ground(*PLAIN), ground(*PLAIN, weights=5)

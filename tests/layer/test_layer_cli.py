@@ -93,7 +93,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     return path, dict(ran.results[-1].digests)
 
 
-@pytest.mark.slow
 def test_a_saved_layer_runs_again_with_the_same_bits(saved: tuple[Path, dict[str, str]]) -> None:
     path, digests = saved
     (ran,) = run_layers(LayerOptions(arch="gfx950", inputs=path))

@@ -85,8 +85,7 @@ def test_contexts_of_every_length() -> None:
     check(LayerOptions(arch="gfx950", rows=6, layer=21, contexts=(1, 100, 130, 513, 4000, 70_000), padded=0))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("arch", "layer", "chain", "steps"), [("gfx942", 2, 2, 1), ("gfx950", 20, 2, 2)])
+@pytest.mark.parametrize(("arch", "layer", "chain", "steps"), [("gfx942", 2, 3, 1), ("gfx950", 20, 2, 2)])
 def test_chains_go_on_with_what_kernels_left(arch: str, layer: int, chain: int, steps: int) -> None:
     done = check(LayerOptions(arch=arch, rows=2, layer=layer, chain=chain, steps=steps))
     assert len(done) == chain * steps
@@ -107,8 +106,9 @@ def _run(layer: Layer) -> LayerDone:
     return run_layer(layer, device, Group.of(layer.plan.plans, layer.tp))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("arch", "number"), [("gfx942", 2), ("gfx950", 3)])
+@pytest.mark.parametrize(
+    ("arch", "number"), [pytest.param("gfx942", 2, marks=pytest.mark.slow), ("gfx950", 3)]
+)
 def test_padded_rows_do_not_touch_the_others(arch: str, number: int) -> None:
     """Two live rows of three, and the same two alone: equal bits, though builds, passes and tasks differ."""
     whole = prepare_layer(LayerOptions(arch=arch, rows=3, layer=number, padded=1), specs())
@@ -126,11 +126,12 @@ def test_padded_rows_do_not_touch_the_others(arch: str, number: int) -> None:
 # ------------------------------------------------------------------ limits follow the specs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
-    [{"gfx942.machine.workgroups": 304}, {"deepseek_v41_flash.moe.intermediate": 1536}],
-    ids=["the 304 units of an MI300X", "a narrower shared expert"],
+    [
+        pytest.param({"gfx942.machine.workgroups": 304}, id="an MI300X's 304 units", marks=pytest.mark.slow),
+        pytest.param({"deepseek_v41_flash.moe.intermediate": 1536}, id="a narrower shared expert"),
+    ],
 )
 def test_an_edited_spec_raises_the_row_limit(edit: dict[str, int]) -> None:
     """More passes of shared units fit: the launch of as many rows as the plan now admits is right."""

@@ -114,7 +114,6 @@ def test_layers_in_a_row_hand_on_and_use_both_peer_halves(server: Server) -> Non
             assert same_bits(bits(outs[r]), wanted(other, r)) == []
 
 
-@pytest.mark.slow
 def test_a_reload_in_place_between_replays_gives_the_new_weights_result(server: Server) -> None:
     at, new = ground(*PLAIN), ground(*PLAIN, weights=5)
     ranks = ranks_of()
@@ -142,7 +141,6 @@ def test_a_reload_in_place_between_replays_gives_the_new_weights_result(server: 
     assert addresses == [[t.data_ptr() for part in parts for t in part.values()] for parts in held]
 
 
-@pytest.mark.slow
 def test_the_reference_judges_every_stage_of_a_runners_launches(server: Server) -> None:
     at, ranks = ground(*PLAIN), ranks_of()
     outs = server.run(ranks)
