@@ -10,6 +10,7 @@ with the blocks kept). What is meant to be mapped lazily asks for pages of its o
 from __future__ import annotations
 
 import ctypes
+import gc
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of glibc's malloc.h
 KEPT_BYTES = 1 << 30
@@ -22,3 +23,11 @@ def keep_heap() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+def give_back() -> None:
+    """Every free page of the heap goes back to the system, those between live blocks too (glibc only)."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -32,6 +32,21 @@ assert int(large[7].sum()) == 1
 print(held() - before)
 """
 
+BELOW = """
+import torch
+from flymono.runtime.heap import give_back, keep_heap
+
+def held(): return int(open("/proc/self/statm").read().split()[1])
+
+assert keep_heap()
+free, above = torch.ones(20_000_000, dtype=torch.float64), torch.ones(20_000_000, dtype=torch.float64)
+full = held()
+del free
+kept = held()
+give_back()
+print(full - kept, kept - held())
+"""
+
 
 def run(how: str) -> tuple[int, int]:
     """Page faults of eight large tensors, pages that four lazily mapped gigabytes took."""
@@ -54,3 +69,13 @@ def test_kept_memory_is_not_cleared_again() -> None:
 def test_what_is_mapped_lazily_stays_so(how: str) -> None:
     """The row that was read and written is 1 MB of 4 GB; other pages are those of the summation."""
     assert run(how)[1] < 16 * (1 << 20) // 4096  # and what torch loads meanwhile
+
+
+def test_free_memory_below_what_is_used_is_given_back() -> None:
+    if not keep_heap():
+        pytest.skip("this C library has no mallopt")
+    done = subprocess.run(
+        [sys.executable, "-c", BELOW], capture_output=True, text=True, check=True, timeout=120
+    )
+    by_free, by_giving_back = map(int, done.stdout.split())
+    assert by_free < 1000 and by_giving_back > 20_000_000 * 8 // 4096 * 9 // 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ class Ground:
         return self.done.last.done[rank].outputs(self.layer.k2)
 
 
-@cache
+@lru_cache(maxsize=2)  # each keeps its layer's weights, 0.5 to 2 GB
 def ground(arch: str, tp: int, rows: int, number: int, weights: int = 0) -> Ground:
     """The step of seed 0 with the layer's weights of seed `weights`."""
     layer = built(prepare_layer(LayerOptions(arch=arch, tp=tp, rows=rows, layer=number), specs()))
@@ -85,7 +85,7 @@ def ground(arch: str, tp: int, rows: int, number: int, weights: int = 0) -> Grou
     return _run(layer, ())
 
 
-@cache
+@lru_cache(maxsize=1)
 def ground_after(arch: str, tp: int, rows: int, number: int) -> Ground:
     """The same layer once more, fed by itself."""
     before = ground(arch, tp, rows, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -40,7 +40,7 @@ class FfnGround:
         return LayerWeights(self.layer, ffn=weights), seam
 
 
-@cache
+@lru_cache(maxsize=1)
 def ffn_ground(number: int) -> FfnGround:
     from flymono.gen import api
 
