@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+LARGE_BYTES = 3 << 29
 
 settings.register_profile(
     "flymono", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -30,11 +32,16 @@ def pytest_configure() -> None:
     keep_heap()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _memory_of_a_module() -> Iterator[None]:
-    """What one file's layers took is not kept beside the next one's: two processes had grown to 20 GB."""
-    yield
-    give_back()
+def pytest_runtest_logfinish() -> None:
+    """Free memory of a layer's test is not kept beside the next one's: two processes had grown to 20 GB."""
+    if _held() > LARGE_BYTES:
+        give_back()
+
+
+def _held() -> int:
+    """Bytes of memory that this process occupies (0 where that cannot be read)."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.is_file() else 0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
