@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from flymono.runtime.heap import keep_heap
+from flymono.runtime.heap import give_back, keep_heap
 from flymono.runtime.run.ffn_command import run_ffn
 from flymono.runtime.run.layer_command import run_layers
 from flymono.runtime.run.layer_options import LayerOptions
@@ -73,6 +73,7 @@ def main() -> int:
             with a.log.open("a") as log:
                 log.write(lines[-1] + "\n")
             print(lines[-1], flush=True)
+            give_back()
     return 1 if any(": WRONG" in line for line in lines) else 0
 
 

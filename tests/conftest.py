@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 LARGE_BYTES = 3 << 29
+"""What a test process holds before it gives free memory back: 1.5 GB."""
 
 settings.register_profile(
     "flymono", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

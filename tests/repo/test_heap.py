@@ -9,14 +9,18 @@ import pytest
 
 from flymono.runtime.heap import keep_heap
 
-SCRIPT = """
-import resource, sys
+HELD = """
 import torch
-from flymono.runtime.heap import keep_heap
+from flymono.runtime.heap import give_back, keep_heap
+
+def held(): return int(open("/proc/self/statm").read().split()[1])
+"""
+
+SCRIPT = f"""{HELD}
+import resource, sys
 from flymono.runtime.weights.fp4_copies import lazily_zero
 
 def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-def held(): return int(open("/proc/self/statm").read().split()[1])
 
 if sys.argv[1] == "keep":
     assert keep_heap()
@@ -32,12 +36,7 @@ assert int(large[7].sum()) == 1
 print(held() - before)
 """
 
-BELOW = """
-import torch
-from flymono.runtime.heap import give_back, keep_heap
-
-def held(): return int(open("/proc/self/statm").read().split()[1])
-
+BELOW = f"""{HELD}
 assert keep_heap()
 free, above = torch.ones(20_000_000, dtype=torch.float64), torch.ones(20_000_000, dtype=torch.float64)
 full = held()
